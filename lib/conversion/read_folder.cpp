@@ -68,10 +68,9 @@ class FolderReader {
     for (const auto& [name, entry] : files_.entries()) {
       const std::string name_without_prefix = unprefixed_name(name, architecture_->tensor_prefix());
       if (const auto [it, is_new] = full_names_.emplace(name_without_prefix, name); !is_new)
-        throw Error(Exit::input, Problem{entry.path, "unique tensor names",
-                                         str(it->second, " and ", name, ", which are both names of the tensor ",
-                                             name_without_prefix),
-                                         str("remove the tensor ", it->second, " or ", name)});
+        refuse_input(entry.path, "unique tensor names",
+                     str(it->second, " and ", name, ", which are both names of the tensor ", name_without_prefix),
+                     str("remove the tensor ", it->second, " or ", name));
       names_without_prefix_.insert(name_without_prefix);
     }
   }
@@ -79,9 +78,9 @@ class FolderReader {
   model::LoadedModel read() {
     Settings settings = architecture_->settings(config_, names_without_prefix_);
     if (const Json& layers = settings.at("model.layers"); layers > names_without_prefix_.size())
-      throw Error(Exit::input, Problem{config_.path() + ": number of layers",
-                                       str("at most ", names_without_prefix_.size(), ", the number of tensors"),
-                                       layers.dump(), "copy config.json from the source of the model"});
+      refuse_input(config_.path() + ": number of layers",
+                   str("at most ", names_without_prefix_.size(), ", the number of tensors"), layers.dump(),
+                   "copy config.json from the source of the model");
     settings = read_vocabulary(std::move(settings));
     log_token_ids();
     log_ignored_keys();
@@ -101,8 +100,8 @@ class FolderReader {
   static JsonConfig read_config(const std::string& folder) {
     const std::string path = folder + "/config.json";
     if (!std::filesystem::exists(path))
-      throw Error(Exit::input, Problem{folder, "a Hugging Face folder with config.json", "no config.json",
-                                       "give the folder that save_pretrained wrote"});
+      refuse_input(folder, "a Hugging Face folder with config.json", "no config.json",
+                   "give the folder that save_pretrained wrote");
     return {read_regular_file(path), path};
   }
   std::unique_ptr<Architecture> find_architecture() const {
@@ -136,14 +135,13 @@ class FolderReader {
     const int64_t num_embedding_rows = embedding.info.shape.empty() ? 0 : embedding.info.shape[0],
                   vocabulary_size = tokenizers_.target->size();
     if (num_embedding_rows < vocabulary_size || (num_embedding_rows > vocabulary_size && !options_.keep_padded_rows))
-      throw Error(Exit::input,
-                  Problem{embedding.path + ": " + embedding.info.name,
-                          str("a row for each of the ", count_of(vocabulary_size, "entry"), " of the vocabulary"),
-                          count_of(num_embedding_rows, "row"),
-                          num_embedding_rows < vocabulary_size
-                              ? "the vocabulary belongs to another model; copy the vocabulary files of this model"
-                              : "if the rows are padding, keep them with --padded-vocabulary; otherwise the "
-                                "vocabulary belongs to another model: copy the vocabulary files of this model"});
+      refuse_input(embedding.path + ": " + embedding.info.name,
+                   str("a row for each of the ", count_of(vocabulary_size, "entry"), " of the vocabulary"),
+                   count_of(num_embedding_rows, "row"),
+                   num_embedding_rows < vocabulary_size
+                       ? "the vocabulary belongs to another model; copy the vocabulary files of this model"
+                       : "if the rows are padding, keep them with --padded-vocabulary; otherwise the "
+                         "vocabulary belongs to another model: copy the vocabulary files of this model");
     if (num_embedding_rows == vocabulary_size) return settings;
     settings["model.vocabulary_rows"] = num_embedding_rows;
     settings["model.score_padded_rows"] = true;
@@ -170,11 +168,9 @@ class FolderReader {
     std::string expected = "the tensor " + name_without_prefix;
     for (const auto& [alias, original] : names.aliases)
       if (original == name_without_prefix) expected += " or " + alias;
-    throw Error(
-        Exit::input,
-        Problem{files_.entries().empty() ? folder_ : files_.entries().begin()->second.path, expected, "no such tensor",
-                did_you_mean(name_without_prefix, {names_without_prefix_.begin(), names_without_prefix_.end()},
-                             "copy the folder again")});
+    refuse_input(files_.entries().empty() ? folder_ : files_.entries().begin()->second.path, expected, "no such tensor",
+                 did_you_mean(name_without_prefix, {names_without_prefix_.begin(), names_without_prefix_.end()},
+                              "copy the folder again"));
   }
 
   void log_token_ids() const {
@@ -204,9 +200,8 @@ class FolderReader {
           architecture_->is_buffer(name_without_prefix))
         continue;
       if (!architecture_->is_unused(name_without_prefix, settings))
-        throw Error(Exit::input,
-                    Problem{files_.find(name)->path, "tensors of this model only", "the unknown tensor " + name,
-                            did_you_mean(name_without_prefix, known_names, "copy the folder again")});
+        refuse_input(files_.find(name)->path, "tensors of this model only", "the unknown tensor " + name,
+                     did_you_mean(name_without_prefix, known_names, "copy the folder again"));
       unused_names.push_back(name);
     }
     if (!unused_names.empty()) log_info("ignored tensors that this model does not use: " + join(unused_names, ", "));
@@ -249,10 +244,9 @@ class FolderReader {
     const io::TensorFiles::Entry& entry = entry_of(names_, pair.huggingface_name);
     std::vector<int64_t> shape = huggingface_shape(pair, targets);
     if (entry.info.shape != shape)
-      throw Error(Exit::input,
-                  Problem{entry.path + ": " + entry.info.name, "the shape " + shape_text(shape) + ", as in config.json",
-                          "the shape " + shape_text(entry.info.shape),
-                          "config.json and the tensors belong to different models; copy the folder again"});
+      refuse_input(entry.path + ": " + entry.info.name, "the shape " + shape_text(shape) + ", as in config.json",
+                   "the shape " + shape_text(entry.info.shape),
+                   "config.json and the tensors belong to different models; copy the folder again");
     std::vector<float> elements = files_.read_fp32(entry.info.name);
     c10::NoGradGuard no_gradient;
     at::Tensor tensor = at::from_blob(elements.data(), shape, at::kFloat);
@@ -282,14 +276,12 @@ class FolderReader {
       if (names_.ignored_aliases.count(alias) > 0)
         log_info("tensor " + a.info.name + " is ignored in favour of " + b.info.name + ", which has another value");
       else
-        throw Error(
-            Exit::input,
-            Problem{a.path + ": " + a.info.name, "the values of " + b.info.name, "different values",
-                    alias.ends_with(".bias")
-                        ? str("both names mean the bias of the output layer; save the file again without ", a.info.name,
-                              ", or, if the model was trained with that tensor, without ", b.info.name)
-                        : "if the output layer is not tied to the embedding, set "
-                          "tie_word_embeddings = false in config.json"});
+        refuse_input(a.path + ": " + a.info.name, "the values of " + b.info.name, "different values",
+                     alias.ends_with(".bias")
+                         ? str("both names mean the bias of the output layer; save the file again without ",
+                               a.info.name, ", or, if the model was trained with that tensor, without ", b.info.name)
+                         : "if the output layer is not tied to the embedding, set "
+                           "tie_word_embeddings = false in config.json");
     }
   }
 

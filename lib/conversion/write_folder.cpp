@@ -58,7 +58,7 @@ class FolderWriter {
 
  private:
   [[noreturn]] void refuse(const std::string& expected, const std::string& found) const {
-    throw Error(Exit::input, Problem{loaded_model_.name, expected, found, "keep the model as a multihead checkpoint"});
+    refuse_input(loaded_model_.name, expected, found, "keep the model as a multihead checkpoint");
   }
 
   std::unique_ptr<Architecture> find_architecture() const {
@@ -151,8 +151,7 @@ class FolderWriter {
 
 void write_folder(const model::LoadedModel& loaded_model, const std::string& folder) {
   if (std::filesystem::exists(folder))
-    throw Error(Exit::usage,
-                Problem{folder, "a new folder", "an existing folder", "remove the folder, or choose another name"});
+    refuse_usage(folder, "a new folder", "an existing folder", "remove the folder, or choose another name");
   const FolderWriter writer(loaded_model);
   OutputFolder output(folder);
   writer.write(output);

@@ -142,9 +142,8 @@ void check_agreement(const ProcessDescription& first, const ProcessDescription& 
                                           std::to_string(other.size)));
   // Must precede the comparison of the builds, which include the libraries that only a process on a GPU has loaded.
   if (other.device != first.device)
-    throw Error(Exit::usage,
-                Problem{"--device", str(first.device, ", as in rank 0"), str(other.device, " in rank ", other.rank),
-                        "pass --device cpu or --device cuda to all processes"});
+    refuse_usage("--device", str(first.device, ", as in rank 0"), str(other.device, " in rank ", other.rank),
+                 "pass --device cpu or --device cuda to all processes");
   if (other.build != first.build)
     throw Error(Exit::usage, disagreement("build of the program", first.build, other.rank, other.build));
 }

@@ -75,8 +75,8 @@ std::string huggingface_activation(const Json& activation) {
 
 void require_size(const Json& value, const std::string& where, int64_t max_value) {
   if (value < 1 || value > max_value)
-    throw Error(Exit::input, Problem{where, str("a whole number from 1 to ", max_value), value.dump(),
-                                     "copy config.json from the source of the model"});
+    refuse_input(where, str("a whole number from 1 to ", max_value), value.dump(),
+                 "copy config.json from the source of the model");
 }
 
 void read_keys(const std::vector<SettingPair>& pairs, const JsonConfig& config, Settings& settings) {

@@ -145,9 +145,8 @@ std::vector<std::string> labels_of(const JsonConfig& config) {
   for (size_t i = 0; i < id2label.size(); ++i) {
     const auto label = id2label.find(std::to_string(i));
     if (label == id2label.end() || !label->is_string() || std::ranges::count(labels, label->get<std::string>()) > 0)
-      throw Error(Exit::input,
-                  Problem{config.path() + ": id2label", "a unique label for each class number, counted from 0",
-                          id2label.dump(), "correct the labels in id2label"});
+      refuse_input(config.path() + ": id2label", "a unique label for each class number, counted from 0",
+                   id2label.dump(), "correct the labels in id2label");
     labels.push_back(*label);
   }
   return labels;
@@ -168,9 +167,8 @@ const OutputHeadFormat& format_in_folder(const JsonConfig& config, const std::se
     if (has_head && (format.num_labels == 0 || format.num_labels == labels_of(config).size())) return format;
   }
   if (class_names.empty()) return head_formats().front();
-  throw Error(Exit::input,
-              Problem{config.path() + ": architectures", "one of " + join(known_classes, ", "), class_names[0].dump(),
-                      "use a model of one of these classes, the only ones that multihead supports"});
+  refuse_input(config.path() + ": architectures", "one of " + join(known_classes, ", "), class_names[0].dump(),
+               "use a model of one of these classes, the only ones that multihead supports");
 }
 
 // Returns the format of the head of a model with these settings. Throws Error(input) for a head without a format.
@@ -181,8 +179,8 @@ const OutputHeadFormat& format_of(const Settings& settings) {
     if (head == format.head) return format;
     known_heads.emplace_back(format.head);
   }
-  throw Error(Exit::input, Problem{"model.bert.head", "a head that transformers supports: " + join(known_heads, ", "),
-                                   head.dump(), "keep the model as a multihead checkpoint"});
+  refuse_input("model.bert.head", "a head that transformers supports: " + join(known_heads, ", "), head.dump(),
+               "keep the model as a multihead checkpoint");
 }
 
 // Reads labels, problem type and dropout of a classifier from config.json.

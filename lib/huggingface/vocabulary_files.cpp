@@ -28,10 +28,8 @@ io::Json token_ids(const text::AddedTokens& tokens, std::initializer_list<const 
 }
 
 void refuse_vocabulary(const text::Tokenizer& tokenizer, const std::string& name, const std::string& expected) {
-  throw Error(
-      Exit::input,
-      Problem{name, "a vocabulary of the type " + expected + ", which transformers requires for this architecture",
-              "a vocabulary of the type " + tokenizer.type(), "keep the model as a multihead checkpoint"});
+  refuse_input(name, "a vocabulary of the type " + expected + ", which transformers requires for this architecture",
+               "a vocabulary of the type " + tokenizer.type(), "keep the model as a multihead checkpoint");
 }
 
 }  // namespace mh::huggingface

@@ -52,14 +52,14 @@ void BleuOptions::describe(Fields& f) {
 
 void BleuOptions::check() const {
   if (smoothing_value > 0 && !takes_value(smoothing))
-    throw Error(Exit::usage, Problem{"the smoothing value of BLEU (option --smooth-value, key smooth_value)",
-                                     "0, unless the smoothing method is floor or add-k",
-                                     str(smoothing_value, " with the method ", name_of(smoothing_names(), smoothing)),
-                                     "leave the smoothing value out, or choose the method floor or add-k"});
+    refuse_usage("the smoothing value of BLEU (option --smooth-value, key smooth_value)",
+                 "0, unless the smoothing method is floor or add-k",
+                 str(smoothing_value, " with the method ", name_of(smoothing_names(), smoothing)),
+                 "leave the smoothing value out, or choose the method floor or add-k");
   if (compound_split && tokenizer == BleuTokenizer::characters)
-    throw Error(Exit::usage, Problem{"the compound split of BLEU (option --compound-split, key compound_split)",
-                                     "a tokeniser that produces whole words, such as 13a", "the tokeniser char",
-                                     "choose another tokeniser, or leave the compound split out"});
+    refuse_usage("the compound split of BLEU (option --compound-split, key compound_split)",
+                 "a tokeniser that produces whole words, such as 13a", "the tokeniser char",
+                 "choose another tokeniser, or leave the compound split out");
 }
 
 BleuStatistics& BleuStatistics::operator+=(const BleuStatistics& other) {

@@ -59,9 +59,8 @@ std::string best_answers_json(const text::Questions& questions, const std::vecto
 
 Predictions read_predictions(const std::string& path) {
   auto refuse = [&](const std::string& found) {
-    throw Error(Exit::input, Problem{input_name(path),
-                                     "predictions, a JSON object from the id of each question to the text of an answer",
-                                     found, "write the predictions in the format of the official SQuAD scripts"});
+    refuse_input(input_name(path), "predictions, a JSON object from the id of each question to the text of an answer",
+                 found, "write the predictions in the format of the official SQuAD scripts");
   };
   Predictions predictions;
   const std::string json = read_text_file(path);

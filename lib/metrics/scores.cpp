@@ -18,9 +18,8 @@ constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
 
 void require_equal_sizes(size_t num_true_values, size_t num_predictions) {
   if (num_true_values != num_predictions)
-    throw Error(Exit::input,
-                Problem{"scores", str(count_of(num_true_values, "prediction"), ", one for each true value"),
-                        count_of(num_predictions, "prediction"), "pass a prediction for each true value"});
+    refuse_input("scores", str(count_of(num_true_values, "prediction"), ", one for each true value"),
+                 count_of(num_predictions, "prediction"), "pass a prediction for each true value");
 }
 
 // Returns the deviations from the mean, divided by the largest absolute deviation so that squares neither overflow nor
@@ -169,8 +168,7 @@ std::string normalised_answer(std::string_view answer) {
 }
 
 AnswerScore answer_score(std::string_view answer, std::span<const std::string> gold_answers) {
-  if (gold_answers.empty())
-    throw Error(Exit::input, Problem{"answers", "at least one true answer", "none", "add a true answer"});
+  if (gold_answers.empty()) refuse_input("answers", "at least one true answer", "none", "add a true answer");
   const std::u32string normalised_prediction = normalise(answer);
   AnswerScore best_score;
   for (const std::string& gold_answer : gold_answers) {

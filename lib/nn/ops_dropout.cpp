@@ -27,8 +27,8 @@ static_assert(kKeyBits + kQueryBits + kHeadBits + kBatchBits == 64);
 // Throws if the indices 0 … size - 1 do not fit into `bits` bits.
 void require_bits(std::string_view noun, int64_t size, int bits) {
   if (const int64_t limit = int64_t{1} << bits; size > limit)
-    throw Error(Exit::usage, Problem{"dropout", str("at most ", limit, " ", noun), str(size),
-                                     "lower the size, or set train.dropout_index = \"padded\""});
+    refuse_usage("dropout", str("at most ", limit, " ", noun), str(size),
+                 "lower the size, or set train.dropout_index = \"padded\"");
 }
 
 // Writes `count` elements of x with dropout to y, from element `offset` on. `position`: index of element `offset` in

@@ -214,16 +214,16 @@ int64_t num_sub_batches(model::LanguageModel& model, int64_t num_rows) {
 
 void SearchOptions::check(model::LanguageModel& model) const {
   if (beam > model.vocabulary_sizes().target)
-    throw Error(Exit::usage, Problem{"the beam size (option --beam, key beam)",
-                                     str("at most ", model.vocabulary_sizes().target, ", the size of the vocabulary"),
-                                     str(beam), "lower the beam size"});
+    refuse_usage("the beam size (option --beam, key beam)",
+                 str("at most ", model.vocabulary_sizes().target, ", the size of the vocabulary"), str(beam),
+                 "lower the beam size");
   const int64_t model_limit = model.max_length() > 0 ? model.max_length() - 1 : INT64_MAX;
   if (const int64_t length_limit = max_length_a == 0 ? std::min(max_length_b, model_limit) : model_limit;
       min_length > length_limit)
-    throw Error(Exit::usage, Problem{"the minimum length of a hypothesis (option --min-length, key min_length)",
-                                     str("at most ", length_limit, ", the maximum length",
-                                         length_limit == model_limit ? " of the model" : ""),
-                                     str(min_length), "lower the minimum length"});
+    refuse_usage(
+        "the minimum length of a hypothesis (option --min-length, key min_length)",
+        str("at most ", length_limit, ", the maximum length", length_limit == model_limit ? " of the model" : ""),
+        str(min_length), "lower the minimum length");
 }
 
 int64_t max_hypothesis_length(const SearchOptions& o, model::LanguageModel& model, int64_t source_length) {

@@ -32,10 +32,9 @@ std::vector<Beam> BeamPolicy::initial_beams(model::LanguageModel& model, const S
     const Sentence& s = *sentences[i];
     Beam beam{i, max_hypothesis_length(options_, model, static_cast<int64_t>(s.source.size())), {}, {}, {}, {}};
     if (const auto prefix_length = static_cast<int64_t>(s.prefix.size()); prefix_length > beam.max_length)
-      throw Error(Exit::usage,
-                  Problem{str("the prefix of sentence ", s.index + 1),
-                          str("at most ", count_of(beam.max_length, "token"), ", the maximum length of a hypothesis"),
-                          str(prefix_length), "shorten the prefix, or raise --max-length-b"});
+      refuse_usage(str("the prefix of sentence ", s.index + 1),
+                   str("at most ", count_of(beam.max_length, "token"), ", the maximum length of a hypothesis"),
+                   str(prefix_length), "shorten the prefix, or raise --max-length-b");
     beam.live_hypotheses.resize(static_cast<size_t>(std::max<int64_t>(1, sampling_.samples)));
     for (size_t k = 0; k < beam.live_hypotheses.size(); ++k) {
       beam.live_hypotheses[k].slot = static_cast<int64_t>(k);
@@ -104,8 +103,8 @@ void BeamPolicy::advance(Beam& beam, std::span<const Extension> extensions, int6
 }
 
 void BeamPolicy::throw_no_candidates() {
-  throw Error(Exit::usage, Problem{"the search", "an allowed next token", "only excluded tokens",
-                                   "lower --min-length, or leave out --no-unknown"});
+  refuse_usage("the search", "an allowed next token", "only excluded tokens",
+               "lower --min-length, or leave out --no-unknown");
 }
 
 std::vector<Hypothesis> BeamPolicy::results(Beam& beam) const {
