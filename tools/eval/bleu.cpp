@@ -67,12 +67,11 @@ void score_text(BleuJob job) {
   job.bleu_options.check();
   job.chrf_options.lowercase = job.bleu_options.lowercase;
   if (job.chrf_options.max_word_order > 0 && !job.computes_chrf)
-    throw Error(Exit::usage, Problem{"--chrf-words", "--chrf with this option", "no --chrf",
-                                     "add --chrf, or leave --chrf-words out"});
+    refuse_usage("--chrf-words", "--chrf with this option", "no --chrf", "add --chrf, or leave --chrf-words out");
   if (std::count(job.reference_paths.begin(), job.reference_paths.end(), "-") + (job.hypotheses_path == "-" ? 1 : 0) >
       1)
-    throw Error(Exit::usage, Problem{"mh-eval bleu", "standard input (-) for at most one file", "- more than once",
-                                     "write the other inputs to files"});
+    refuse_usage("mh-eval bleu", "standard input (-) for at most one file", "- more than once",
+                 "write the other inputs to files");
   const text::Lines hypotheses(job.hypotheses_path);
   std::deque<text::Lines> references;
   for (const std::string& path : job.reference_paths)

@@ -29,8 +29,7 @@ void DecodeJob::prepare() {
   if (!has_options) return;
   options.check();
   if (hypotheses_path == "-")
-    throw Error(Exit::usage,
-                Problem{"--hypotheses", "a file, since the scores go to standard output", "-", "name a file"});
+    refuse_usage("--hypotheses", "a file, since the scores go to standard output", "-", "name a file");
   if (!references_path.empty()) reference_lines = std::make_shared<text::Lines>(references_path);
 }
 

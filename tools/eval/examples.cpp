@@ -24,7 +24,7 @@ std::unique_ptr<ByteSink> open_optional_sink(const std::string& path) {
 void check_shard(const ScoreJob& job, const ShardSource& source, const task::Dataset& dataset) {
   const ExamplesJob& examples = job.examples;
   const auto refuse = [](const char* option, const std::string& expected, const std::string& found) {
-    throw Error(Exit::usage, Problem{option, expected, found, str("leave ", option, " out")});
+    refuse_usage(option, expected, found, str("leave ", option, " out"));
   };
   const std::string shard = str(source.name(), ", a shard of ", source.task().prediction_noun());
   if (!job.per_token_path.empty()) refuse("--per-token", "a text or pairs, whose tokens are scored", shard);
@@ -43,13 +43,12 @@ void ExamplesJob::check(const std::vector<std::string>& files) const {
   for (const auto& [option, path] :
        {std::pair("--predictions", predictions_path), {"--best-answers", best_answers_path}}) {
     if (path.empty()) continue;
-    if (files.size() > 2)
-      throw Error(Exit::usage, Problem{option, "one model", str(files.size() - 1), "evaluate one model at a time"});
+    if (files.size() > 2) refuse_usage(option, "one model", str(files.size() - 1), "evaluate one model at a time");
     refuse_output_onto_input(path, files);
   }
   if (is_same_file(predictions_path, best_answers_path))
-    throw Error(Exit::usage, Problem{"--best-answers", "a file other than the file of --predictions", best_answers_path,
-                                     "name another file"});
+    refuse_usage("--best-answers", "a file other than the file of --predictions", best_answers_path,
+                 "name another file");
 }
 
 ordered_json score_examples(const ScoreJob& job, const ShardSource& source, model::LoadedModel& model,

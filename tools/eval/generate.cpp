@@ -30,8 +30,8 @@ std::string read_prompt(const GenerateJob& job) {
   while (size_t n = size < text.size() ? source->read(text.data() + size, text.size() - size) : 0) size += n;
   text.resize(size);
   if (size > kMaxPromptBytes)
-    throw Error(Exit::input, Problem{source->name(), str("a prompt of at most ", kMaxPromptBytes, " bytes"),
-                                     "a longer prompt", "keep only the last lines"});
+    refuse_input(source->name(), str("a prompt of at most ", kMaxPromptBytes, " bytes"), "a longer prompt",
+                 "keep only the last lines");
   // The final newline is removed, so that the model continues the last line.
   if (!text.empty() && text.back() == '\n') text.pop_back();
   return text;
@@ -55,14 +55,12 @@ void write_text(const GenerateJob& job) {
   const search::GenerationOptions& options = job.options;
   model::LoadedModel model = load_checkpoint(*job.args, job.model);
   if (model.model->has_encoder())
-    throw Error(Exit::usage,
-                Problem{model.name, "a language model", "a translation model", "use mh-eval translate for this model"});
+    refuse_usage(model.name, "a language model", "a translation model", "use mh-eval translate for this model");
   const std::string name = job.prompt_file.empty() ? "the prompt" : input_name(job.prompt_file);
   const std::string prompt_text = read_prompt(job);
   if (job.prompt_file.empty() && !model.tokenizers.target->takes_any_bytes())
     if (const size_t offset = text::find_invalid_byte(prompt_text); offset != prompt_text.npos)
-      throw Error(Exit::input, Problem{"--prompt", "UTF-8 text", str("an invalid byte at offset ", offset),
-                                       "write the prompt in UTF-8"});
+      refuse_input("--prompt", "UTF-8 text", str("an invalid byte at offset ", offset), "write the prompt in UTF-8");
   const std::vector<int32_t> prompt = encode_prompt(*model.tokenizers.target, prompt_text, name);
   // The model does not read the last generated token, so that this token needs no position.
   model.model->require_length("the prompt and --length together",

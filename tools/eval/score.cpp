@@ -44,15 +44,13 @@ std::string file_of(const ScoreJob& job, const std::string& path, size_t index) 
 void check_arguments(const ScoreJob& job) {
   const DecodeJob& decoding = job.decoding;
   if (job.files.size() < 2)
-    throw Error(Exit::usage, Problem{"mh-eval", "one or more models, then the data",
-                                     job.files.empty() ? "none" : str(job.files[0], ", without data"),
-                                     "usage: mh-eval MODEL... DATA"});
+    refuse_usage("mh-eval", "one or more models, then the data",
+                 job.files.empty() ? "none" : str(job.files[0], ", without data"), "usage: mh-eval MODEL... DATA");
   if (std::count(job.files.begin(), job.files.end(), "-") > 1)
-    throw Error(Exit::usage, Problem{"mh-eval", "standard input (-) for at most one file", "- more than once",
-                                     "write the other inputs to files"});
+    refuse_usage("mh-eval", "standard input (-) for at most one file", "- more than once",
+                 "write the other inputs to files");
   if (job.per_token_path == "-")
-    throw Error(Exit::usage,
-                Problem{"--per-token", "a file, since the scores go to standard output", "-", "name a file"});
+    refuse_usage("--per-token", "a file, since the scores go to standard output", "-", "name a file");
   refuse_misspelling(*job.tool, job.files[0]);
   std::vector<std::string> inputs = job.files;
   if (!decoding.references_path.empty()) inputs.push_back(decoding.references_path);
@@ -62,8 +60,8 @@ void check_arguments(const ScoreJob& job) {
       if (!output.empty()) refuse_output_onto_input(file_of(job, output, i), inputs);
     if (!job.per_token_path.empty() &&
         is_same_file(file_of(job, job.per_token_path, i), file_of(job, decoding.hypotheses_path, i)))
-      throw Error(Exit::usage, Problem{"--hypotheses", "a file other than the file of --per-token",
-                                       decoding.hypotheses_path, "name another file"});
+      refuse_usage("--hypotheses", "a file other than the file of --per-token", decoding.hypotheses_path,
+                   "name another file");
     if (job.files[i] != "-") io::Checkpoint header(job.files[i]);
   }
 }
@@ -121,9 +119,8 @@ void score(ScoreJob& job) {
   for (const auto& [option, file] : {std::pair("--predictions", job.examples.predictions_path),
                                      std::pair("--best-answers", job.examples.best_answers_path)})
     if (scores_tokens && !file.empty())
-      throw Error(Exit::usage,
-                  Problem{option, "a shard of examples or questions",
-                          str(source.name(), ", of the kind ", source.header().kind), str("leave ", option, " out")});
+      refuse_usage(option, "a shard of examples or questions",
+                   str(source.name(), ", of the kind ", source.header().kind), str("leave ", option, " out"));
   Table table(Table::format_named(job.args->format),
               !job.per_token_path.empty() || !job.decoding.hypotheses_path.empty());
   for (size_t i = 0; i + 1 < job.files.size(); ++i) {

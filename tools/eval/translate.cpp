@@ -105,8 +105,7 @@ void translate_lines(const Arguments& args, const TranslateJob& job) {
   text::TextBatches text(job.files, text::LineEnds::refuse_crlf, {});
   model::LoadedModel model = load_checkpoint(args, job.model);
   if (!model.model->has_encoder())
-    throw Error(Exit::usage,
-                Problem{model.name, "a translation model", "a language model", "use mh-eval generate for this model"});
+    refuse_usage(model.name, "a translation model", "a language model", "use mh-eval generate for this model");
   task::Translator translator(*model.model, task::SourceTargetTokenizers(model.tokenizers), job.translation,
                               job.sampling);
   translator.set_group(&group);
@@ -137,9 +136,9 @@ void translate_lines(const Arguments& args, const TranslateJob& job) {
           num_lines++};
       if (prefixes != nullptr) {
         if (num_lines > static_cast<int64_t>(prefixes->lines.size()))
-          throw Error(Exit::input, Problem{prefixes->name, "a prefix for each line of the text",
-                                           str("no prefix for line ", num_lines, " of the text"),
-                                           "add a line for each sentence; an empty line is an empty prefix"});
+          refuse_input(prefixes->name, "a prefix for each line of the text",
+                       str("no prefix for line ", num_lines, " of the text"),
+                       "add a line for each sentence; an empty line is an empty prefix");
         sentence.prefix = translator.encode_prefix(prefixes->lines[static_cast<size_t>(num_lines - 1)],
                                                    str(prefixes->name, ":", num_lines));
       }

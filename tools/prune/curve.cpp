@@ -38,10 +38,10 @@ void add_comparison(ordered_json& row, const MetricOption& metric, const analysi
 void draw_curves(CurveArguments& args) {
   analysis::CurveOptions options{analysis::parse_fraction(args.step, "--step"), args.per_layer, args.rerank,
                                  args.normalise};
-  if (options.step < 0.001) throw Error(Exit::usage, Problem{"--step", "at least 0.1%", args.step, "raise --step"});
+  if (options.step < 0.001) refuse_usage("--step", "at least 0.1%", args.step, "raise --step");
   if (!args.rank_data.empty() && args.rank_data == "-" && std::count(args.files.begin(), args.files.end(), "-") > 0)
-    throw Error(Exit::usage, Problem{"--rank-data", "standard input (-) for at most one file", "- more than once",
-                                     "write the other inputs to files"});
+    refuse_usage("--rank-data", "standard input (-) for at most one file", "- more than once",
+                 "write the other inputs to files");
   PruneSession session(
       args,
       [&](AnalysedModel& analysed_model) {

@@ -125,8 +125,8 @@ void print_summary(const ScanArguments& args, Table& table, const LayerAblations
 
 void scan(const ScanArguments& args) {
   if (args.summary && args.layers)
-    throw Error(Exit::usage, Problem{"--summary", "no --layers, since the summary is computed over heads", "--layers",
-                                     "leave --summary or --layers out"});
+    refuse_usage("--summary", "no --layers, since the summary is computed over heads", "--layers",
+                 "leave --summary or --layers out");
   PruneSession session(args, [&](AnalysedModel& analysed_model) {
     select_heads(args, analysed_model);
     args.metric.check(analysed_model.model, *analysed_model.dataset, args.files.back(), args.scoring_options);

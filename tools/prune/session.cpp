@@ -64,12 +64,11 @@ PruneSession::PruneSession(const MeasureArguments& args, const std::function<voi
     : args_(args) {
   start_process();  // before the checks, so that errors name the rank
   if (args.files.size() < 2)
-    throw Error(Exit::usage, Problem{"mh-prune", "one or more models, then the data",
-                                     args.files.empty() ? "none" : str(args.files[0], ", without data"),
-                                     "name a shard after the models"});
+    refuse_usage("mh-prune", "one or more models, then the data",
+                 args.files.empty() ? "none" : str(args.files[0], ", without data"), "name a shard after the models");
   if (std::count(args.files.begin(), args.files.end(), "-") > 1)
-    throw Error(Exit::usage, Problem{"mh-prune", "standard input (-) for at most one file", "- more than once",
-                                     "write the other inputs to files"});
+    refuse_usage("mh-prune", "standard input (-) for at most one file", "- more than once",
+                 "write the other inputs to files");
   refuse_output_onto_input("-", args.files);
   std::vector<std::string> inputs = args.files;
   if (!rank_data.empty()) inputs.push_back(rank_data);

@@ -79,11 +79,11 @@ void show_experts(const ExpertsJob& job) {
   if (start_process().rank > 0) return;  // in a job of several processes, rank 0 computes the results
   const Arguments& args = *job.args;
   if (!job.metric.is_perplexity() && job.show != "scores")
-    throw Error(Exit::usage, Problem{"--metric", "--show scores with this option", "--show " + job.show,
-                                     "pass --show scores, or leave --metric out"});
+    refuse_usage("--metric", "--show scores with this option", "--show " + job.show,
+                 "pass --show scores, or leave --metric out");
   if (job.model == "-" && job.data == "-")
-    throw Error(Exit::usage, Problem{"mh-spectrum", "standard input (-) for at most one file", "- twice",
-                                     "write the other input to a file"});
+    refuse_usage("mh-spectrum", "standard input (-) for at most one file", "- twice",
+                 "write the other input to a file");
   refuse_output_onto_input("-", {job.model, job.data});
   const io::Checkpoint checkpoint(job.model);
   const ShardSource shard(job.data);
@@ -113,9 +113,8 @@ void show_experts(const ExpertsJob& job) {
 // Throws Error(usage) if `option`, which applies only to --show `show`, is used with another value of --show.
 void require_show(const ExpertsJob& job, const CLI::Option* option, const char* show) {
   if (option->count() > 0 && job.show != show)
-    throw Error(Exit::usage,
-                Problem{option->get_name(), str("--show ", show, " with this option"), "--show " + job.show,
-                        str("pass --show ", show, ", or leave ", option->get_name(), " out")});
+    refuse_usage(option->get_name(), str("--show ", show, " with this option"), "--show " + job.show,
+                 str("pass --show ", show, ", or leave ", option->get_name(), " out"));
 }
 
 }  // namespace

@@ -53,35 +53,34 @@ struct SpectraJob {
 // Throws Error(usage) for invalid file arguments. Called before any file is opened.
 void check_files(const SpectraJob& job, const std::vector<std::string>& models, bool reads_text) {
   if (job.files.empty() || (reads_text && job.files.size() == 1))
-    throw Error(Exit::usage, Problem{"mh-spectrum", reads_text ? "one or more models, then the data" : "a model",
-                                     job.files.empty() ? "none" : str(job.files[0], ", without data"),
-                                     reads_text ? str("name a shard after the models, or use --of ",
-                                                      matrices_text(false), ", which need no data")
-                                                : "usage: mh-spectrum --of MATRICES MODEL..."});
+    refuse_usage("mh-spectrum", reads_text ? "one or more models, then the data" : "a model",
+                 job.files.empty() ? "none" : str(job.files[0], ", without data"),
+                 reads_text
+                     ? str("name a shard after the models, or use --of ", matrices_text(false), ", which need no data")
+                     : "usage: mh-spectrum --of MATRICES MODEL...");
   if (!reads_text && models.size() > 1 && std::filesystem::path(models.back()).extension() == ".mhs")
-    throw Error(Exit::usage, Problem{str("--of ", job.source_name), "models only, since these matrices need no data",
-                                     models.back(), "leave the data out"});
+    refuse_usage(str("--of ", job.source_name), "models only, since these matrices need no data", models.back(),
+                 "leave the data out");
   if (std::count(job.files.begin(), job.files.end(), "-") > 1)
-    throw Error(Exit::usage, Problem{"mh-spectrum", "standard input (-) for at most one file", "- more than once",
-                                     "write the other inputs to files"});
+    refuse_usage("mh-spectrum", "standard input (-) for at most one file", "- more than once",
+                 "write the other inputs to files");
   refuse_output_onto_input("-", job.files);
   std::set<std::string> outputs;
   for (const auto& [option, file] : {std::pair{"--curves", job.curves_path}, std::pair{"--plot", job.plot_path},
                                      std::pair{"--dump", job.dump_path}}) {
     if (file.empty() || (file == "-" && std::string(option) == "--plot")) continue;
-    if (file == "-")
-      throw Error(Exit::usage, Problem{option, "a file, since the table goes to standard output", "-", "name a file"});
+    if (file == "-") refuse_usage(option, "a file, since the table goes to standard output", "-", "name a file");
     if (!outputs.insert(file).second)
-      throw Error(Exit::usage, Problem{option, "a file that no other option writes", file, "name another file"});
+      refuse_usage(option, "a file that no other option writes", file, "name another file");
     refuse_output_onto_input(file, job.files);
   }
   const int64_t num_blocks = job.args->scoring_options.sample.blocks;
   if (!job.dump_path.empty() && (job.source_name != "attention" || models.size() != 1 || num_blocks == 0))
-    throw Error(Exit::usage, Problem{"--dump", "one model, --of attention and --blocks above 0",
-                                     models.size() != 1 ? count_of(models.size(), "model")
-                                     : num_blocks == 0  ? std::string("--blocks 0")
-                                                        : "--of " + job.source_name,
-                                     "name one model with --of attention and --blocks N, or leave --dump out"});
+    refuse_usage("--dump", "one model, --of attention and --blocks above 0",
+                 models.size() != 1 ? count_of(models.size(), "model")
+                 : num_blocks == 0  ? std::string("--blocks 0")
+                                    : "--of " + job.source_name,
+                 "name one model with --of attention and --blocks N, or leave --dump out");
 }
 
 // Returns whether several processes can share the work. Parameters take little time, and --dump writes the matrices of
@@ -99,8 +98,7 @@ class SpectraInputs {
     if (can_share(job, reads_text)) group_ = &join_readers(job.files, *job.args);
     const std::string where = "--of " + job.source_name;
     if (!argument.empty() && !job.args->kinds.empty())
-      throw Error(Exit::usage, Problem{"--kind", "matrices of several layers", where + ", which names a single matrix",
-                                       "leave --kind out"});
+      refuse_usage("--kind", "matrices of several layers", where + ", which names a single matrix", "leave --kind out");
     for (const std::string& model : models_) {
       checkpoints_.push_back(std::make_unique<io::Checkpoint>(model));
       checkpoints_.back()->metadata_entry(io::kConfigKey);
@@ -110,9 +108,8 @@ class SpectraInputs {
     shard_.emplace(shard_path);
     for (const auto& checkpoint : checkpoints_) shard_->require_readable_by(*checkpoint);
     if (shard_->holds_pairs() && !job.dump_path.empty())
-      throw Error(Exit::usage,
-                  Problem{"--dump", "a text, whose attention matrices have equal sizes",
-                          str(shard_path, ", which contains pairs of different lengths"), "leave --dump out"});
+      refuse_usage("--dump", "a text, whose attention matrices have equal sizes",
+                   str(shard_path, ", which contains pairs of different lengths"), "leave --dump out");
   }
 
   // The processes that share the batches of the data; null: one process.
@@ -147,12 +144,11 @@ struct PreparedSource {
 };
 
 void refuse_no_matrices(const SpectraJob& job, const std::string& model, bool reads_text) {
-  throw Error(Exit::usage, Problem{str("--of ", job.source_name),
-                                   reads_text ? "attention layers with heads, and a text with a full block"
-                                              : "attention layers with heads",
-                                   str("none in ", model),
-                                   reads_text ? "use a model with attention heads, a longer text, or a lower --block"
-                                              : "use a model that has attention layers with heads"});
+  refuse_usage(str("--of ", job.source_name),
+               reads_text ? "attention layers with heads, and a text with a full block" : "attention layers with heads",
+               str("none in ", model),
+               reads_text ? "use a model with attention heads, a longer text, or a lower --block"
+                          : "use a model that has attention layers with heads");
 }
 
 // Creates and starts the source of matrices for a model. A source that reads parameters has read all matrices on
@@ -177,13 +173,13 @@ PreparedSource prepare_source(const SpectraJob& job, const SpectraInputs& inputs
     return l->layer_spec().heads == 0 || !analysis::contains(kinds, l->layer_spec().kind);
   });
   if (has_no_heads && reads_text)
-    throw Error(Exit::usage, Problem{str("--of ", job.source_name), "attention layers with heads",
-                                     str("none in ", model.name), "use a model that has attention layers with heads"});
+    refuse_usage(str("--of ", job.source_name), "attention layers with heads", str("none in ", model.name),
+                 "use a model that has attention layers with heads");
   if (is_text_too_short)
-    throw Error(Exit::usage, Problem{str("--of ", job.source_name),
-                                     str("a text with at least ", count_of(scoring_options.block, "token"),
-                                         " to predict, the length of a block for ", model.name),
-                                     count_of(num_targets, "token"), "use a longer text, or a lower --block"});
+    refuse_usage(str("--of ", job.source_name),
+                 str("a text with at least ", count_of(scoring_options.block, "token"),
+                     " to predict, the length of a block for ", model.name),
+                 count_of(num_targets, "token"), "use a longer text, or a lower --block");
   if (!reads_text && source->entries().empty()) refuse_no_matrices(job, model.name, reads_text);
   return {std::move(source), scoring_options};
 }
@@ -241,8 +237,8 @@ void check_scoring(const SpectraJob& job, const CommandLineFields& fields) {
   if (analysis::parse_source(job.source_name, "--of").source->reads_text()) return;
   for (const CLI::Option* option : fields.options())
     if (option->count() > 0)
-      throw Error(Exit::usage, Problem{option->get_name(), str("--of ", matrices_text(true), ", which read data"),
-                                       "--of " + job.source_name, str("leave ", option->get_name(), " out")});
+      refuse_usage(option->get_name(), str("--of ", matrices_text(true), ", which read data"),
+                   "--of " + job.source_name, str("leave ", option->get_name(), " out"));
 }
 
 }  // namespace

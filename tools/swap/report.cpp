@@ -99,10 +99,9 @@ void report(const ReportJob& job) {
   for (const auto& checkpoint : checkpoints) {
     shard.require_readable_by(*checkpoint);
     if (const std::string model_layer_counts = layer_counts(*checkpoint); model_layer_counts != first_layer_counts)
-      throw Error(
-          Exit::usage,
-          Problem{checkpoint->name(), str("the number of layers of ", checkpoints[0]->name(), ", ", first_layer_counts),
-                  model_layer_counts, "compare models with equal numbers of layers"});
+      refuse_usage(checkpoint->name(),
+                   str("the number of layers of ", checkpoints[0]->name(), ", ", first_layer_counts),
+                   model_layer_counts, "compare models with equal numbers of layers");
     const model::LoadedModel model = load_with_options(args, *checkpoint);
     scoring_options_by_model.push_back(
         resolved_scoring_options(model, args.scoring_options, *shard.dataset_for(model)));

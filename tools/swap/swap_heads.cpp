@@ -162,11 +162,10 @@ void check_scoring(const SwapJob& job, const ScoringFields& fields) {
   data_options.push_back(blocks);
   for (const CLI::Option* option : data_options)
     if (option->count() > 0)
-      throw Error(Exit::usage, Problem{option->get_name(), "--data, on which heads are ranked", "no --data",
-                                       str("pass --data, or leave ", option->get_name(), " out")});
+      refuse_usage(option->get_name(), "--data, on which heads are ranked", "no --data",
+                   str("pass --data, or leave ", option->get_name(), " out"));
   if (job.mode != "random" && seed->count() > 0)
-    throw Error(Exit::usage,
-                Problem{"--seed", "--mode random or --data, which use the seed", "neither", "leave --seed out"});
+    refuse_usage("--seed", "--mode random or --data, which use the seed", "neither", "leave --seed out");
 }
 
 }  // namespace
