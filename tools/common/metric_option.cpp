@@ -37,9 +37,8 @@ void MetricOption::store_values() {
   const std::string decoded_scores = join_alternatives(task::decoded_score_names());
   for (const CLI::Option* option : fields_->options())
     if (option->count() > 0)
-      throw Error(Exit::usage, Problem{option->get_name(), str("--metric ", decoded_scores, " with this option"),
-                                       "--metric " + name_,
-                                       str("leave ", option->get_name(), " out, or pass --metric ", decoded_scores)});
+      refuse_usage(option->get_name(), str("--metric ", decoded_scores, " with this option"), "--metric " + name_,
+                   str("leave ", option->get_name(), " out, or pass --metric ", decoded_scores));
 }
 
 task::EvaluationOptions MetricOption::evaluation_options() const {
@@ -55,16 +54,14 @@ void MetricOption::check(model::LoadedModel& model, const task::Dataset& dataset
   const auto scores = dataset.score_names();
   const bool has_task_scores = !task::task_of(model.config.model)->traits().has_perplexity;
   if (std::find(scores.begin(), scores.end(), name_) == scores.end())
-    throw Error(Exit::usage,
-                Problem{"--metric " + name_,
-                        needs_decoding ? "a shard of pairs to translate" : "a shard that is scored with " + name_,
-                        str(shard, ", which is scored with ", has_task_scores ? join(scores, ", ") : "perplexity"),
-                        has_task_scores ? "use --metric " + join(scores, " or ") : "use --metric perplexity"});
+    refuse_usage("--metric " + name_,
+                 needs_decoding ? "a shard of pairs to translate" : "a shard that is scored with " + name_,
+                 str(shard, ", which is scored with ", has_task_scores ? join(scores, ", ") : "perplexity"),
+                 has_task_scores ? "use --metric " + join(scores, " or ") : "use --metric perplexity");
   if (scoring_options.sample.blocks > 0)
-    throw Error(Exit::usage, Problem{"--blocks",
-                                     str("0, since ", title(),
-                                         needs_decoding ? " is computed on all pairs" : " is computed on all rows"),
-                                     str(scoring_options.sample.blocks), "pass --blocks 0"});
+    refuse_usage("--blocks",
+                 str("0, since ", title(), needs_decoding ? " is computed on all pairs" : " is computed on all rows"),
+                 str(scoring_options.sample.blocks), "pass --blocks 0");
   dataset.check_score(*model.model, name_, evaluation_options());
 }
 

@@ -21,8 +21,8 @@ ShardSource::ShardSource(const std::string& path) : name_(input_name(path)) {
   io::ShardStream stream(path);
   task_ = task::task_of_kind(stream.header().kind, name_);
   if (!task_->reads_pipes())
-    throw Error(Exit::usage, Problem{name_, str("a file, for a shard of the kind ", stream.header().kind), "a pipe",
-                                     "write the shard to a file first"});
+    refuse_usage(name_, str("a file, for a shard of the kind ", stream.header().kind), "a pipe",
+                 "write the shard to a file first");
   records_ = std::make_unique<text::InMemoryRecords>(stream);
 }
 
@@ -31,9 +31,9 @@ void ShardSource::require_readable_by(const model::ModelOptions& model, const te
   const std::unique_ptr<task::Task> task = task::task_of(model);
   const std::string kind = task->record_kind();
   if (header().kind != kind)
-    throw Error(Exit::input, Problem{name_, str("a shard of the kind ", kind, ", which ", name, " reads"),
-                                     "a shard of the kind " + header().kind,
-                                     str("make a shard of the kind ", kind, " with ", io::prep_commands_for(kind))});
+    refuse_input(name_, str("a shard of the kind ", kind, ", which ", name, " reads"),
+                 "a shard of the kind " + header().kind,
+                 str("make a shard of the kind ", kind, " with ", io::prep_commands_for(kind)));
   text::require_vocabularies(header(), name_, tokenizers, name);
 }
 
@@ -59,8 +59,7 @@ std::shared_ptr<const task::Dataset> ShardSource::dataset_for(const model::Loade
   std::shared_ptr<const task::Dataset> dataset =
       run_config.task().open(*records_, model.tokenizers, run_config.dataset_options(false));
   if (dataset->corpus().num_targets() == 0)
-    throw Error(Exit::input, Problem{name_, "at least one token, class or number to predict", "none",
-                                     "use a shard with more records"});
+    refuse_input(name_, "at least one token, class or number to predict", "none", "use a shard with more records");
   return dataset;
 }
 

@@ -11,8 +11,8 @@
 #include "base/text.h"
 #include "common/processes.h"
 #include "model/partial_load.h"
-#include "nn/ops.h"
 #include "nn/device.h"
+#include "nn/ops.h"
 #include "train/config_sources.h"
 #include "train/dry_run.h"
 #include "train/trainer.h"
@@ -62,13 +62,12 @@ std::vector<std::string> assignments_of(const Arguments& args) {
   if (args.seed >= 0) {
     for (const std::string& assignment : args.assignments)
       if (assignment.rfind("train.seed=", 0) == 0)
-        throw Error(Exit::usage,
-                    Problem{"--set",
-                            str("no train.seed together with ", args.num_seeds > 0 ? "--seeds" : "--seed",
-                                ", which sets the seed"),
-                            assignment,
-                            args.num_seeds > 0 ? "leave train.seed out; --seed N sets the seed of the first run"
-                                               : "leave train.seed or --seed out"});
+        refuse_usage(
+            "--set",
+            str("no train.seed together with ", args.num_seeds > 0 ? "--seeds" : "--seed", ", which sets the seed"),
+            assignment,
+            args.num_seeds > 0 ? "leave train.seed out; --seed N sets the seed of the first run"
+                               : "leave train.seed or --seed out");
     assignments.push_back(str("train.seed=", args.seed));
   }
   if (!args.trainable_names.empty()) {
@@ -105,7 +104,7 @@ Config run_configuration(const Arguments& args, const io::Checkpoint* checkpoint
 void run(const Arguments& args, Tool& tool) {
   start_process();
   if (args.out_folder.empty() && (args.resume || !args.dry_run))
-    throw Error(Exit::usage, Problem{"--out", "the folder of the run", "none", "add --out FOLDER"});
+    refuse_usage("--out", "the folder of the run", "none", "add --out FOLDER");
   if (args.resume && !MappedFile::is_mappable(args.out_folder + "/config.toml"))
     train::RunFolder run_folder(args.out_folder, true, start_process().rank == 0);
   if (args.dry_run) return ignore_broken_pipe([&] { dry_run(args); });

@@ -49,8 +49,7 @@ void log_non_trainable(const nn::ParameterList& parameters) {
 
 void check_output(const Arguments& args) {
   if (args.output == "-" && isatty(STDOUT_FILENO) == 1)
-    throw Error(Exit::usage,
-                Problem{"mh-convert", "a file or a pipe for the checkpoint", "a terminal", "use -o FILE, or > FILE"});
+    refuse_usage("mh-convert", "a file or a pipe for the checkpoint", "a terminal", "use -o FILE, or > FILE");
   refuse_output_onto_input(args.output, args.files);
 }
 

@@ -40,8 +40,8 @@ int main(int argc, char** argv) {
       ->check(whole_number(1, 1 << 20));
   tool.run_and_exit(argc, argv, [&] {
     if (args.checkpoint_path.empty() && !args.resume)
-      throw Error(Exit::usage, Problem{"--init", "a checkpoint to start from, or --resume", "neither",
-                                       "pass --init FILE or --resume; mh-train trains without a checkpoint"});
+      refuse_usage("--init", "a checkpoint to start from, or --resume", "neither",
+                   "pass --init FILE or --resume; mh-train trains without a checkpoint");
     if (args.num_seeds > 0 && !args.dry_run) train_setup::run_seeds(args, tool);
     else train_setup::run(args, tool);
   });

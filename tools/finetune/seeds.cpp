@@ -40,8 +40,7 @@ void check_files(const Arguments& args) {
 
 void run_seeds(const Arguments& args, Tool& tool) {
   if (args.out_folder.empty())
-    throw Error(Exit::usage,
-                Problem{"--out", "the folder of the runs", "none", "mh-finetune --help shows all options"});
+    refuse_usage("--out", "the folder of the runs", "none", "mh-finetune --help shows all options");
   if (const int size = start_process().size; size > 1)
     refuse_usage("--seeds", "one process", str("a job of ", size, " processes"),
                  "start a job for each seed, with --seed");

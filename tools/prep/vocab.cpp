@@ -16,10 +16,9 @@ void make_vocab(const Arguments& args, const VocabularyOptions& options) {
   refuse_output_onto(args, {options.codes_path, options.source_path});
   options.check();
   if (const bool has_text = !args.inputs.empty(); has_text != options.source_path.empty())
-    throw Error(Exit::usage,
-                Problem{"inputs", has_text ? "either text files or --from" : "text files", has_text ? "both" : "none",
-                        has_text ? "leave the text files out, since --from converts a vocabulary without text"
-                                 : "name text files, or - for standard input"});
+    refuse_usage("inputs", has_text ? "either text files or --from" : "text files", has_text ? "both" : "none",
+                 has_text ? "leave the text files out, since --from converts a vocabulary without text"
+                          : "name text files, or - for standard input");
   const bool is_byte_type = options.type == "byte";
   if (is_byte_type) warn_compressed_inputs(args.inputs);
   TextBatches text(args.inputs, line_ends(args, is_byte_type), [&](std::string_view t) {
