@@ -72,3 +72,30 @@ TEST_CASE("head discrepancy of equal, opposite and zero head outputs has the clo
   CHECK(layer.before_combiner.cosine == 14);
   CHECK(layer.before_combiner.euclidean == 28);
 }
+
+TEST_CASE("contributions that one observer records and another adds give the bits of an observer without recording",
+          "[discrepancy]") {
+  attention::LayerSpec spec;
+  DiscrepancyObserver direct, recorder, sum;
+  recorder.begin_recording();
+  for (int pass = 0; pass < 3; ++pass) {
+    const at::Tensor z = at::randn({2, 4, 3, 2}), lengths = at::tensor({3, pass}, at::kLong);
+    for (DiscrepancyObserver* observer : {&direct, &recorder}) {
+      spec.layer = pass % 2;
+      observer->begin_batch(attention::Lengths(lengths));
+      observer->intercept_heads(HeadSide::value, spec, z);
+      observer->intercept_heads(HeadSide::output, spec, 2 * z);
+    }
+    CHECK(recorder.num_sequences() == 0);
+    sum.add_recorded(recorder.take_recorded());
+  }
+  CHECK(sum.num_sequences() == direct.num_sequences());
+  const auto direct_layers = direct.layers().at(spec.kind), layers = sum.layers().at(spec.kind);
+  REQUIRE(layers.size() == direct_layers.size());
+  for (size_t layer = 0; layer < layers.size(); ++layer)
+    for (auto point : {&DiscrepancyObserver::Layer::before_combiner, &DiscrepancyObserver::Layer::after_combiner}) {
+      CHECK((layers[layer].*point).num_heads == 4);
+      CHECK((layers[layer].*point).cosine == (direct_layers[layer].*point).cosine);
+      CHECK((layers[layer].*point).euclidean == (direct_layers[layer].*point).euclidean);
+    }
+}
