@@ -31,7 +31,7 @@ touch torch/lib/libtorch_cuda.so
 [ -e /dev/nvidiactl ] || expect_run 4 "expected an NVIDIA GPU and its driver; found neither"
 write_program bin/nvidia-smi <<< 'echo "GPU 0: a stand-in"'
 expect_run 3 "found no such file; make a bundle"
-touch here/build/lib/libmultihead-cuda.so here/build/tests/{attention,beam}-bench here/build/tools/mh-{finetune,train}
+touch here/build/lib/libmultihead-{cuda,nccl}.so here/build/tests/{attention,beam}-bench here/build/tools/mh-{finetune,train}
 write_program here/build/tests/torch-tests <<< 'echo "skipped: a case (why)"; echo "mh-tests: 4 passed, 0 failed, 1 skipped"'
 
 # Without PyTorch for Python, run.sh runs no benchmarks; it runs the kernel tests twice (once under memcheck), then the
