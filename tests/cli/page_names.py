@@ -129,7 +129,7 @@ LISTS = [
              lambda text: words(".Ss Tensors of backbones", ".Ss Tensors of stages")(without_generated_lists(text)), axis_sizes, is_exact=False),
     NameList("mh-config.5", "type of keys", marked("Cm", ".Ss Types"),
              lambda tools: {name for row in table(tools, "keys") for name in row["type"].split(" or ")}, is_exact=False),
-    *(NameList(page, "kind of attention", words(), lambda _: names(r'return "(\w+\.\w+)";', "lib/attention/stage.cpp"), is_exact=False)
+    *(NameList(page, "kind of attention", words(), lambda _: names(r'return "(\w+\.\w+)";', "lib/attention/attention_kind.cpp"), is_exact=False)
       for page in ("mh-config.5", "mh-prune.1", "mh-spectrum.1")),
     NameList("mh-config.5", "rule of the schedule", lambda text: set(re.findall(r"^\.It (\S+) Ta", text, re.MULTILINE)),
              lambda tools: choices(tools, "train.schedule.rule")),

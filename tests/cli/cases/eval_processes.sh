@@ -56,7 +56,7 @@ same_as_one 2 mh-prune curve -q --threads 1 --format json --by ablation --step 5
 expect 0 "${train[@]}" --train t.mhs --set model.backbone=transformer-xl --set model.transformer-xl.memory=16 --set model.positions=none --set attention.score=relative --set train.batch.order=streams --out xl
 same_as_one 2 mh-eval -q --threads 1 --format json --block 16 --memory 16 xl/last.safetensors t.mhs
 same_as_one 2 mh-eval -q --threads 1 --format json --block 16 --memory 16 --streams 5 --batch 2 xl/last.safetensors t.mhs
-same_as_one 3 mh-eval -q --threads 1 --format json --block 16 --memory 16 --blocks 7 --batch 2 xl/last.safetensors t.mhs
+same_as_one 3 mh-eval -q --threads 1 --format json --block 16 --memory 16 --batch 2 xl/last.safetensors t.mhs
 same_as_one 2 mh-prune scan -q --threads 1 --format json --block 16 --memory 16 --streams 4 --batch 1 xl/last.safetensors t.mhs
 
 # The files that mh-eval writes are those of one process.

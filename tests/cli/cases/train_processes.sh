@@ -78,7 +78,7 @@ same_run two-streams three-of-two-streams
 in_processes 0 3 "${streams[@]}" --set train.length=10u --out changed-streams
 in_processes 0 2 mh-train --threads 1 -q --resume --out changed-streams --set train.length=14u
 in_processes 0 3 mh-train --threads 1 -q --resume --out changed-streams --set train.length=24u
-same_run two-streams changed-streams
+same_tensors two-streams/last.safetensors changed-streams/last.safetensors
 
 # A stop signal to any process saves the state once and ends all processes.
 start_processes 2 "${train[@]}" --set train.length=100000u --out stopped
