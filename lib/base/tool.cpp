@@ -87,9 +87,12 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
     std::string hint = did_you_mean(word.substr(0, word.find('=')), names);
     if (!hint.empty()) return str("expected a known option; found ", word, "; ", hint);
   }
-  if (const auto words = app.remaining(true); !words.empty() && error.get_name() == "ExtrasError")
-    return str("expected no further argument; found ", join(words, " "));
-  return error.what();
+  const std::string message = error.what();
+  // CLI11 lists the arguments after a colon.
+  if (const size_t colon = message.find(": ");
+      colon != std::string::npos && error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError))
+    return "expected no further argument; found " + message.substr(colon + 2);
+  return message;
 }
 
 // Returns the error for a failed write to standard output; errno has the cause.
