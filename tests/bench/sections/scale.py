@@ -87,7 +87,7 @@ def memory_of(bench, toml, *options, **processes):
     """Returns the seconds of one update and the peak memory in bytes, less the peak memory of a run with a tiny model."""
     tiny = "[model]\nlayers = 1\nwidth = 8\nffn = 8\n[attention]\nheads = 1\n[train]\nbatch.block = 8\nbatch.tokens = 32\n"
     shard = bench.make_shard(8000)
-    start = bench.train(shard, tiny, 0, 1, **processes)[1]
+    start = bench.train(shard, tiny, 1, 1, **processes)[1]
     seconds, peak = bench.train(shard, toml, 1, 1, *options, **processes)
     return seconds, peak - start
 
