@@ -15,8 +15,9 @@ using text::Example;
 // Batches of examples, shuffled in each epoch by (seed, epoch). Every epoch has as many rows as the first: surplus rows
 // of a longer epoch are left out, and a shorter epoch repeats rows. Within an update, rows are sorted by length to
 // reduce padding, which changes the update only by rounding and by the random numbers of dropout. With
-// options.bucket_updates > 1, the rows of an update have similar lengths. Only load() makes rows, those of its
-// micro-batch; everything else follows from their lengths, so that a process masks the words of its own rows only.
+// options.bucket_updates > 1, the rows of an update have similar lengths. Only load() makes rows, and only the rows of
+// its micro-batch; row costs and micro-batches follow from the lengths of the rows. A process thus masks the words of
+// its own rows only.
 class ExampleBatches : public Batches {
  public:
   ExampleBatches(Examples examples, const BatchOptions& o, int64_t seed)

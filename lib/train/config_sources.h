@@ -6,7 +6,7 @@
 //   run folder            the resolved configuration of a resumed run
 //   configuration files
 //   options               values of command-line options, such as --train
-//   assignments           KEY=VALUE, such as those of --set
+//   assignments           KEY=VALUE, such as the values of --set
 //   default               a fine-tuning run without train.length gets one epoch
 #pragma once
 

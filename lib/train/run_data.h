@@ -27,8 +27,8 @@ struct RunData {
 // vocabulary than the first training shard.
 RunData open_data(RunConfig& config);
 
-// Opens the training shards of `options`. Sets `tokenizers` to those of the first shard. Throws Error(input) for a
-// shard of another kind than `kind`, without tokens, or with another vocabulary than the first.
+// Opens the training shards of `options`. Sets `tokenizers` to the tokenizers of the first shard. Throws Error(input)
+// for a shard of another kind than `kind`, without tokens, or with another vocabulary than the first.
 TrainShards open_train_shards(const DataOptions& options, const char* kind, text::Tokenizers& tokenizers);
 
 // Returns the checksum of the tokens of the training shards, which depends on the order of the shards; for one shard,

@@ -2,8 +2,8 @@
 """Compares the manual pages with the tools and their sources.
 
 usage: manual.py FOLDER-OF-TOOLS FOLDER-OF-PAGES [--write]
-Checks that the page of each tool has the options of its --help and no others, those of each subcommand in the sections that name it, its
-subcommands, and the choices of each option, that
+Checks that the page of each tool has the options of its --help and no others, with the options of a subcommand in the sections that name
+the subcommand; that the page has the subcommands and the choices of each option; that
 generated lists equal the output of the tools (page_lists.py), that hand-written lists have the names of the sources (page_names.py),
 that meson.build installs every page, and that the meanings of all keys have one form. Prints a line for each fault; exit status 1 if
 there is a fault. --write first writes the lists into the pages, and the stages of each method into its METHOD.md.

@@ -3,9 +3,9 @@
 
     processes.py TOOLS [--only TEXT] [--updates N]
 
-For every corpus, backbone and procedure: the gradients of update 1 by 2 and 3 processes must equal those of one process up to GRADIENT_BOUND
-times the largest entry, and the losses of N updates [200] by 2 processes must differ from those of one process by at most FACTOR times the
-difference between 1 and 2 threads of one process; both without a method and with a mixture of experts. Prints a tab-separated table of the
+For every corpus, backbone and procedure: the gradients of update 1 by 2 and 3 processes must equal the gradients by one process up to
+GRADIENT_BOUND times the largest entry, and the losses of N updates [200] by 2 processes must differ from the losses of one process by at most
+FACTOR times the difference between 1 and 2 threads of one process; both without a method and with a mixture of experts. Prints a tab-separated table of the
 differences. The last line is `mh-tests: N passed, N failed, N skipped`; a combination that the tools refuse is skipped.
 """
 import argparse
@@ -24,7 +24,7 @@ import archive
 GRADIENT_BOUND = 1e-6  # relative to the largest entry of all gradients
 FACTOR = 3
 FLOOR = 2.0 ** -20  # relative; smaller differences of losses are a few roundings of a sum
-# Corpora and task heads beside those of archive.BACKBONES: configuration, and the shard to train on.
+# Task heads that archive.BACKBONES lacks: configuration, and the shard to train on.
 TASKS = {
     "bert-classes": ('[model]\nbackbone = "bert"\nhead = "classes"\nclasses = 2\nsegments = 2\n[train]\nblock = 24\nbatch_tokens = 96\nmicro_tokens = 48\n', "examples.mhs"),
     "bert-span": ('[model]\nbackbone = "bert"\nhead = "span"\nsegments = 2\n[train]\nblock = 96\nbatch_tokens = 576\nmicro_tokens = 192\n', "questions.mhs"),
@@ -93,7 +93,7 @@ class Trainer:
         return max(abs(x - y) for name, values in one.items() for x, y in zip(values, several[name], strict=True)) / largest
 
     def loss_differences(self, combination, updates):
-        """Returns the largest relative differences of the losses of 2 processes, and of 2 threads, from those of one process of one thread."""
+        """Returns the largest relative differences of the losses of 2 processes, and of 2 threads, from the losses of one process of one thread."""
         # The gates of a mixture of experts normalise the micro-batches of all processes together.
         settings = [f"train.length={updates}u", f"train.schedule.length={updates}u", "train.batch.micro_tokens=0"]
         runs = [self.train(combination, settings, size, threads) for size, threads in ((1, 1), (2, 1), (1, 2))]
