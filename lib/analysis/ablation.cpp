@@ -34,8 +34,8 @@ std::set<int64_t> heads_of_layer(const HeadSet& set, const AttentionLayer& layer
   return heads;
 }
 
-// Returns the head scales of a layer (factors that multiply the tensors of its heads) for n groups of models. These are
-// the layer's current scales, with 0 for masked heads on the sides that `side` selects. The shape is (n, heads of the
+// Returns the head scales of a layer (factors that multiply the tensors of its heads) for n groups of models: the
+// layer's current scales, with 0 for masked heads on the sides that `side` selects. The shape is (n, heads of the
 // side) for each head side that `side` selects or that is already scaled. `masked_heads_of_groups`: for each group, the
 // indices of the heads that the group masks.
 HeadScales masked_scales(const AttentionLayer& layer, SideSelection side,
@@ -111,8 +111,8 @@ GroupPlan plan_groups(model::LanguageModel& model, SideSelection side, const std
 
 // Scores all models of `masked_sets` in the same forward passes over the text, and adds the score of model i to
 // *model_scores[i].
-void score_in_one_pass(const AnalysisInput& input, const std::vector<HeadSet>& masked_sets,
-                       std::vector<task::NllSum*> model_scores, int64_t max_tokens_per_pass) {
+void score_in_one_text_pass(const AnalysisInput& input, const std::vector<HeadSet>& masked_sets,
+                            std::vector<task::NllSum*> model_scores, int64_t max_tokens_per_pass) {
   const GroupPlan plan = plan_groups(input.model, input.side, masked_sets);
   const auto layers = input.model.attention_layers();
   const InterceptorGuard interceptor_guard(input.model);
@@ -126,7 +126,7 @@ void score_in_one_pass(const AnalysisInput& input, const std::vector<HeadSet>& m
   visitor.compute = [&](const data::ForwardedBatch& pass) -> distributed::OrderedWork::Results {
     const at::Tensor& targets = pass.batch.targets;
     if (pass.hidden.size(0) != plan.num_groups * targets.size(0))
-      throw std::logic_error(str("score_in_one_pass(): expected ", plan.num_groups * targets.size(0),
+      throw std::logic_error(str("score_in_one_text_pass(): expected ", plan.num_groups * targets.size(0),
                                  " batch rows of hidden states; found ", pass.hidden.size(0)));
     const at::Tensor log_p = input.model.target_log_probabilities(pass.hidden, targets.repeat({plan.num_groups, 1}));
     return {log_p.to(at::kCPU).reshape({plan.num_groups, -1}).sum(1, false, at::kDouble)};
@@ -231,24 +231,25 @@ std::vector<task::NllSum> score_ablations(const AnalysisInput& input, const std:
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return first_masked_layer(a) < first_masked_layer(b); });
   const auto num_models = static_cast<int64_t>(order.size());
-  AnalysisInput pass_input = input;
-  pass_input.scoring_options = input.corpus.resolve(input.scoring_options, input.model);
-  const int64_t max_models = std::max<int64_t>(1, max_tokens_per_pass / pass_input.scoring_options.block);
-  const int64_t num_passes = std::max<int64_t>(1, ceil_div(num_models, max_models));
+  AnalysisInput text_pass_input = input;
+  text_pass_input.scoring_options = input.corpus.resolve(input.scoring_options, input.model);
+  const int64_t max_models = std::max<int64_t>(1, max_tokens_per_pass / text_pass_input.scoring_options.block);
+  const int64_t num_text_passes = std::max<int64_t>(1, ceil_div(num_models, max_models));
   std::vector<task::NllSum> scores(masked_sets.size());
-  for (int64_t pass = 0; pass < num_passes && stop_signal() == 0; ++pass) {
-    std::vector<HeadSet> pass_sets;
-    std::vector<task::NllSum*> pass_scores;
-    for (int64_t i = pass * num_models / num_passes; i < (pass + 1) * num_models / num_passes; ++i) {
-      pass_sets.push_back(masked_sets[order[static_cast<size_t>(i)]]);
-      pass_scores.push_back(&scores[order[static_cast<size_t>(i)]]);
+  for (int64_t text_pass = 0; text_pass < num_text_passes && stop_signal() == 0; ++text_pass) {
+    std::vector<HeadSet> text_pass_sets;
+    std::vector<task::NllSum*> text_pass_scores;
+    for (int64_t i = text_pass * num_models / num_text_passes; i < (text_pass + 1) * num_models / num_text_passes;
+         ++i) {
+      text_pass_sets.push_back(masked_sets[order[static_cast<size_t>(i)]]);
+      text_pass_scores.push_back(&scores[order[static_cast<size_t>(i)]]);
     }
-    if (pass_sets.empty()) break;
+    if (text_pass_sets.empty()) break;
     if (input.progress)
-      pass_input.progress = [&input, pass, num_passes](int64_t num_completed, int64_t total) {
-        input.progress(pass * total + num_completed, num_passes * total);
+      text_pass_input.progress = [&input, text_pass, num_text_passes](int64_t num_completed, int64_t total) {
+        input.progress(text_pass * total + num_completed, num_text_passes * total);
       };
-    score_in_one_pass(pass_input, pass_sets, pass_scores, max_tokens_per_pass);
+    score_in_one_text_pass(text_pass_input, text_pass_sets, text_pass_scores, max_tokens_per_pass);
   }
   return scores;
 }

@@ -28,8 +28,8 @@ class AdditiveObserver : public attention::Observer {
   // From now on, forward passes record their contributions instead of adding them.
   void begin_recording() { is_recording_ = true; }
   void end_recording() { is_recording_ = false; }
-  // Returns the contributions since the previous call, tensors on the CPU, for add_recorded() of an equal observer in
-  // any process.
+  // Returns the contributions since the previous call, tensors on the CPU, for add_recorded() of an observer of the
+  // same type and with the same options in any process.
   distributed::OrderedWork::Results take_recorded() { return std::exchange(recorded_, {}); }
   // Adds the contributions of a forward pass. Gives the same bits as the pass without recording.
   void add_recorded(const distributed::OrderedWork::Results& recorded);

@@ -35,7 +35,7 @@ void run_with_observer(const AnalysisInput& input, attention::Observer& observer
 void run_with_observer(const AnalysisInput& input, AdditiveObserver& observer);
 // Makes `visitor` record the contributions of `observer` to each mini-batch after `finish_pass`, and add them in the
 // order of the mini-batches, so that the processes of `group` share the mini-batches. `observer` must outlive
-// `visitor`.
+// `visitor`, and records every later contribution until the caller calls end_recording().
 void share_contributions(data::BatchVisitor& visitor, AdditiveObserver& observer, const distributed::Group* group,
                          std::function<void(const data::ForwardedBatch&)> finish_pass = {});
 

@@ -37,8 +37,8 @@ std::vector<CurvePoint> pruning_curve(const AnalysisInput& scoring_input, const 
 
 // The loss and the metric at a point of a pruning curve, compared with the full model.
 struct CurveComparison {
-  int64_t num_masked_heads = 0;  // number of masked heads
-  double nll = 0;                // cross-entropy, nats per token
+  int64_t num_masked_heads = 0;
+  double nll = 0;  // cross-entropy, nats per token
   double perplexity = 0;
   double perplexity_difference = 0;          // perplexity minus the full model's perplexity
   double perplexity_percent_difference = 0;  // `perplexity_difference` in percent of the full model's perplexity

@@ -19,7 +19,8 @@ class EntropyMeans {
   // Adds the rows of p (B, h, Tq, Tk), where h is the number of score heads or of value heads. p must not contain
   // padding queries. A key counts as visible to a query if any head of the layer gives the key a nonzero weight.
   void add(const at::Tensor& p) { add_sums(sums_over_queries(p)); }
-  // Returns the sums of each batch row of p over its queries, (B, 4, h) fp64 on the CPU, which add_sums() adds.
+  // Returns four sums over the queries of each batch row of p, (B, 4, h) fp64 on the CPU, which add_sums() adds: the
+  // entropies, the number of entropies, the normalised entropies, and the number of normalised entropies.
   static at::Tensor sums_over_queries(const at::Tensor& p);
   void add_sums(const at::Tensor& sums);
   at::Tensor entropy() const;             // (h) fp64

@@ -30,7 +30,8 @@ void require_expert_gates(const LayerSpec& layer_spec, const at::Tensor& g) {
                "gates of single heads, which do not sum to 1", "use a model with attention.combiner='mae'");
 }
 
-// Counts the units of each expert and sums the entropy of the gates, layer by layer.
+// Counts the units of each expert and sums the entropy of the gates, layer by layer. Of the last forward pass, also
+// stores the expert of each unit in the first layer with gates.
 class GateObserver : public attention::Observer, public attention::Subscriber<GateObservation> {
  public:
   explicit GateObserver(Kinds kinds) : kinds_(std::move(kinds)) {}

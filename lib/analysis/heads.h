@@ -1,5 +1,5 @@
 // Identifies a head of a model by its kind of attention, layer index and head index, both counted from 0. The layer of
-// a parameter is read from the parameter's name; these names are a stable interface.
+// a parameter is read from the parameter's name; the names of parameters are a stable interface.
 #pragma once
 
 #include <cstdint>

@@ -27,7 +27,7 @@ at::Tensor sum_by_head(const at::Tensor& x, const HeadAxis& axis) {
 }
 
 // Returns, for each head, the sum of x over the intersection of its blocks along both axes, (a.heads).
-at::Tensor sum_by_head_pair(const at::Tensor& x, const HeadAxis& a, const HeadAxis& b) {
+at::Tensor sum_by_head_on_both_axes(const at::Tensor& x, const HeadAxis& a, const HeadAxis& b) {
   const int64_t num_heads = std::min(a.heads, b.heads), block_rows = x.size(a.axis) / a.heads,
                 block_columns = x.size(b.axis) / b.heads;
   at::Tensor sums = at::zeros({a.heads}, at::kDouble);
@@ -94,7 +94,7 @@ class ParameterNormMeasure : public ImportanceMeasure {
       if (axes.empty()) continue;
       const at::Tensor x = p.master().detach().to(at::kCPU, at::kDouble).square();
       at::Tensor sum = sum_by_head(x, axes[0]);
-      if (axes.size() > 1) sum = sum + sum_by_head(x, axes[1]) - sum_by_head_pair(x, axes[0], axes[1]);
+      if (axes.size() > 1) sum = sum + sum_by_head(x, axes[1]) - sum_by_head_on_both_axes(x, axes[0], axes[1]);
       sums = sums.defined() ? sums + sum : sum;
     }
     return sums;

@@ -42,7 +42,7 @@ void compute_gram(const at::Tensor& x, double* a) {
   at::Tensor out = at::from_blob(a, {m, m}, {stride, 1}, at::kDouble);
   for (int64_t first = 0; first < m; first += kGramColumns) {
     const int64_t count = std::min(kGramColumns, m - first);
-    int64_t width = 0;  // columns [width, n) of these rows are zero
+    int64_t width = 0;  // columns [width, n) of the rows [first, first + count) are zero
     for (int64_t i = first; i < first + count; ++i) {
       const double* row = elements + i * n;
       int64_t end = n;

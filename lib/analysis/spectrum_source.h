@@ -72,9 +72,9 @@ class SpectrumSource : public AdditiveObserver {
                                   bool has_varying_size = false);
   // The spectra of matrices of one layer in a forward pass.
   struct Contribution {
-    std::string matrix_kind, name;  // of the entry of the layer
+    std::string matrix_kind, name;  // SpectraEntry::matrix_kind and SpectraEntry::name of the layer
     bool has_matrix_per_head = false, has_varying_size = false;
-    bool is_constant = false;  // whether all forward passes have the same matrix, of which the first one counts
+    bool is_constant = false;  // whether all forward passes have the same matrix, which is counted once
     at::Tensor values;         // (blocks, h, n), singular values
     at::Tensor entropy_sums;   // result of EntropyMeans::sums_over_queries(); undefined: no entropy
     at::Tensor mean_matrix;    // mean of the matrices; undefined: no mean
