@@ -3,10 +3,10 @@
 //
 // As in PyTorch's sdp_utils, a list of constraints decides: a forward pass takes the fused path if it meets all
 // constraints on layer and pass, and all constraints of at least one kernel. The description of a layer in the log
-// (Dispatcher::describe), the check of --attention fused (require_fused) and the choice in a forward pass (choose)
-// evaluate the same list. A decoding step that does not meet the constraints of the in-place kernels takes another
-// fused kernel, which reads gathered keys and values; this choice is not a fallback, so it is neither logged nor an
-// error.
+// (Dispatcher::describe), the check of --attention fused (require_fused) and the choice in a forward pass
+// (choose_kernel) evaluate the same list. A decoding step that does not meet the constraints of the in-place kernels
+// takes another fused kernel, which reads gathered keys and values; this choice is not a fallback, so it is neither
+// logged nor an error.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -147,7 +147,8 @@ struct ConstraintInput {
 enum class Scope {
   construction,  // stages and options of the layer, which never change; checked once, in the constructor
   layer,         // interceptor of the layer, which callers may set at any time
-  device,        // element type and device of the parameters; training or evaluation; checked up to the first unmet one
+  device,        // element type and device of the parameters; training or evaluation; checked up to the first unmet
+                 // constraint
   pass,          // observer and tensors of a forward pass
   kernel,        // layer and pass, for one kernel: the kernel supports the pass and is the fastest to do so
 };

@@ -76,9 +76,10 @@ void for_each_work_item(const at::Tensor& x, int64_t scratch_floats, const Visit
   });
 }
 
-// Returns how many of `num_keys` keys the query at position t sees.
-int64_t num_visible_keys(const MixOptions& options, int64_t t, int64_t num_keys) {
-  return options.causal_offset ? std::clamp<int64_t>(t + *options.causal_offset + 1, 0, num_keys) : num_keys;
+// Returns how many of the `num_columns` entries of a row are not hidden at position t: the keys that the query at this
+// position sees, or all entries without a causal offset.
+int64_t num_visible_columns(const MixOptions& options, int64_t t, int64_t num_columns) {
+  return options.causal_offset ? std::clamp<int64_t>(t + *options.causal_offset + 1, 0, num_columns) : num_columns;
 }
 
 // Sets the entries [begin, end) of each of `num_heads` heads to 0. `head_stride`: in elements.
@@ -96,18 +97,18 @@ at::Tensor allocate_output(const at::Tensor& x, int64_t num_heads, bool stores_b
 
 template <class T>
 void run_forward_kernel(const at::Tensor& x, const at::Tensor& m, const MixOptions& options, at::Tensor& y) {
-  const int64_t num_in_heads = x.size(1), num_out_heads = y.size(1), num_keys = x.size(3);
+  const int64_t num_in_heads = x.size(1), num_out_heads = y.size(1), num_columns = x.size(3);
   const auto x_view = const_view<T>(x);
   const auto y_view = mutable_view<T>(y);
   const MatrixView matrix_view(m);
   for_each_work_item(x, kernels::head_mix_scratch_floats(num_in_heads, num_out_heads),
                      [&](int64_t, int64_t b, int64_t begin, int64_t end, float* scratch) {
                        for (int64_t t = begin; t < end; ++t) {
-                         const int64_t count = num_visible_keys(options, t, num_keys);
+                         const int64_t count = num_visible_columns(options, t, num_columns);
                          kernels::mix_heads(
                              {num_in_heads, num_out_heads, x_view.head_stride, y_view.head_stride, count},
                              matrix_view.at(b, t), x_view.at(b, t), y_view.at(b, t), scratch);
-                         clear_range(y_view.at(b, t), y_view.head_stride, num_out_heads, count, num_keys);
+                         clear_range(y_view.at(b, t), y_view.head_stride, num_out_heads, count, num_columns);
                        }
                      });
 }
@@ -127,7 +128,7 @@ void add_lanes(const float* lane_sums, int64_t count, float* sums) {
 template <class T>
 void run_backward_kernel(const at::Tensor& x, const at::Tensor& m, const MixOptions& options, const at::Tensor& dy,
                          const at::Tensor& dx, const at::Tensor& dm) {
-  const int64_t num_in_heads = x.size(1), num_out_heads = dy.size(1), num_keys = x.size(3),
+  const int64_t num_in_heads = x.size(1), num_out_heads = dy.size(1), num_columns = x.size(3),
                 matrix_size = num_in_heads * num_out_heads;
   const bool has_matrix_per_position = m.dim() == 4;
   const auto x_view = const_view<T>(x), dy_view = const_view<T>(dy);
@@ -141,13 +142,13 @@ void run_backward_kernel(const at::Tensor& x, const at::Tensor& m, const MixOpti
         float* lane_sums = scratch + kernel_scratch_floats;
         std::fill_n(lane_sums, matrix_size * kLanes, 0.0F);
         for (int64_t t = begin; t < end; ++t) {
-          const int64_t count = num_visible_keys(options, t, num_keys);
+          const int64_t count = num_visible_columns(options, t, num_columns);
           T* dx_row = dx.defined() ? dx_view.at(b, t) : nullptr;
           const kernels::HeadMixGradients<T> g{x_view.at(b, t), dy_view.at(b, t), dx_row, dx_view.head_stride,
                                                dm_data != nullptr ? lane_sums : nullptr};
           kernels::mix_heads_backward({num_in_heads, num_out_heads, x_view.head_stride, dy_view.head_stride, count},
                                       matrix_view.at(b, t), g, scratch);
-          if (dx_row != nullptr) clear_range(dx_row, dx_view.head_stride, num_in_heads, count, num_keys);
+          if (dx_row != nullptr) clear_range(dx_row, dx_view.head_stride, num_in_heads, count, num_columns);
           if (dm_data != nullptr && has_matrix_per_position) {
             add_lanes(lane_sums, matrix_size, dm_data + (b * x.size(2) + t) * matrix_size);
             std::fill_n(lane_sums, matrix_size * kLanes, 0.0F);

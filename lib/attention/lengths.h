@@ -19,7 +19,7 @@ struct Lengths {
   Lengths(at::Tensor decoder_lengths, at::Tensor encoder_lengths)
       : decoder(std::move(decoder_lengths)), encoder(std::move(encoder_lengths)) {}
   // queries() returns the lengths of the sequences from which an attention layer of this kind projects its queries;
-  // keys() those from which it projects its keys and values.
+  // keys() returns the lengths of the sequences from which the layer projects its keys and values.
   const at::Tensor& queries(AttentionKind kind) const {
     return kind == AttentionKind::encoder_self ? encoder : decoder;
   }

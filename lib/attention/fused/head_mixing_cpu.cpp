@@ -101,8 +101,8 @@ void pack_rows(const Operands& x, const HeadMixingParams& mixing_params, bool fo
   });
 }
 
-// Computes batch rows with few queries, as in decoding; keys_of_row(b) and values_of_row(b) return the keys and values
-// of batch row b. If there are fewer rows than threads, the threads share the heads of each row.
+// Computes the attention of batch rows with few queries, as in decoding; keys_of_row(b) and values_of_row(b) return the
+// keys and values of batch row b. If there are fewer rows than threads, the threads share the heads of each row.
 template <class T, class Keys, class Values>
 void decode_rows(const at::Tensor& q, const Keys& keys_of_row, const Values& values_of_row,
                  const HeadMixingParams& mixing_params, ForwardResult& result) {

@@ -1,5 +1,4 @@
-// Options and computation of the gate: running means of the inputs, batch norm, and a feed-forward network of two
-// layers.
+// Options and computation of the gate: means of the inputs, batch norm, and a feed-forward network of two layers.
 #include "attention/methods/mae/mae_gate.h"
 
 #include <c10/core/GradMode.h>
@@ -17,7 +16,7 @@ namespace {
 
 constexpr double kNormEpsilon = 1e-5, kNormMomentum = 0.1;
 
-// The layer inputs of earlier decoding steps, which a running mean includes.
+// The layer inputs of earlier decoding steps, which a causal mean includes.
 struct LatestInputs : StageState {
   at::Tensor inputs;   // (B, n, d), fp32
   at::Tensor weights;  // (B, n, 1): 1 if real, 0 for padding
@@ -138,7 +137,7 @@ at::Tensor ExpertGate::operator()(const Context& c) {
   const c10::AutoGradMode mode(c10::GradMode::is_enabled() &&
                                c.forward_context.request<SampleExpertsRequest>() == nullptr);
   const at::Tensor query_mask = make_query_mask(c);
-  if (options_.mean == MaeOptions::Mean::causal) return gates_from_means(c, running_means(c, query_mask), query_mask);
+  if (options_.mean == MaeOptions::Mean::causal) return gates_from_means(c, causal_means(c, query_mask), query_mask);
   return gates_from_means(c, masked_mean(c.query_input.to(at::kFloat), query_mask),
                           query_mask.defined() ? query_mask.any(1) : query_mask);
 }
@@ -147,7 +146,7 @@ at::Tensor ExpertGate::operator()(const Context& c) {
 // inputs. The mean excludes padding. It includes inputs of a memory and of earlier decoding steps; in self-attention,
 // only if the layer still retains the keys of these inputs. c.stage_states stores the inputs of earlier decoding steps:
 // all of them, or with a window only the last `window` - 1.
-at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& query_mask) const {
+at::Tensor ExpertGate::causal_means(const Context& c, const at::Tensor& query_mask) const {
   const int64_t num_queries = c.query_input.size(1), window = options_.window;
   at::Tensor x = c.query_input.to(at::kFloat);
   at::Tensor token_weights = query_mask.defined()
@@ -199,11 +198,11 @@ ExpertGate::RowStatistics ExpertGate::statistics_of(const at::Tensor& rows, cons
   return {mean, nn::sum_over_processes((rows - mean).square().sum(0), processes) / n, count.item<int64_t>()};
 }
 
-// Returns the batch norm of x (…, d), fp32. In evaluation, in a frozen gate with norm_statistics = running, and if no
-// row counts, the running statistics are used; otherwise the statistics of the rows where `query_mask` (…) is true, or
-// of all rows if `query_mask` is undefined. As in PyTorch, x is normalised with the biased variance, and the running
-// statistics are updated with the unbiased variance. Each micro-batch is normalised separately; with several processes,
-// the micro-batches of equal index of all processes are normalised together.
+// Returns the batch norm of x (…, d), fp32. In evaluation, in a frozen gate with norm_statistics = running, and if the
+// batch statistics would include no row, the running statistics are used; otherwise the statistics of the rows where
+// `query_mask` (…) is true, or of all rows if `query_mask` is undefined. As in PyTorch, x is normalised with the biased
+// variance, and the running statistics are updated with the unbiased variance. Each micro-batch is normalised
+// separately; with several processes, the micro-batches of equal index of all processes are normalised together.
 at::Tensor ExpertGate::normalise(const nn::ForwardContext& forward_context, const at::Tensor& x,
                                  const at::Tensor& query_mask) {
   at::Tensor mean = running_mean_->master(), variance = running_variance_->master();

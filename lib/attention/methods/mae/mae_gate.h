@@ -3,8 +3,9 @@
 //
 //   g = softmax(W_down dropout(tanh(W_up norm(mean of x) + b_up)) + b_down),   norm: batch norm
 //
-// Difference from the paper: in a decoder the mean is a running mean (mean = "causal"), since a mean over the whole
-// target would reveal later tokens to the gate. Means and statistics exclude padding.
+// Difference from the paper: in a decoder the mean at a position includes the inputs up to this position only (mean =
+// "causal"), since a mean over the whole target would reveal later tokens to the gate. Means and statistics exclude
+// padding.
 #pragma once
 
 #include "attention/pruned_heads.h"
@@ -48,7 +49,7 @@ class ExpertGate {
  private:
   // Returns whether the gate is frozen: the pass samples experts, or the gate is not trainable.
   bool is_frozen(const nn::ForwardContext& forward_context) const;
-  at::Tensor running_means(const Context& c, const at::Tensor& query_mask) const;
+  at::Tensor causal_means(const Context& c, const at::Tensor& query_mask) const;
   // Mean and biased variance of rows, (d) fp32, and the number of rows.
   struct RowStatistics {
     at::Tensor mean, variance;

@@ -61,16 +61,17 @@ class MixtureOfHeads : public GatedCombiner {
   bool has_head_gates() const override { return true; }
   at::Tensor head_weights(const Context& c) override {
     const at::Tensor x = c.query_input.to(at::kFloat);
-    const at::Tensor scores = nn::linear(x, router_weight_->value(), {});                                   // (B, T, h)
-    const at::Tensor p = at::softmax(scores.narrow(-1, options_.num_shared_heads, num_routed_heads_), -1);  // (B, T, r)
-    const at::Tensor chosen_heads = std::get<1>(p.topk(options_.num_chosen_heads, -1));                     // (B, T, k)
+    const at::Tensor router_logits = nn::linear(x, router_weight_->value(), {});  // (B, T, h)
+    const at::Tensor p =
+        at::softmax(router_logits.narrow(-1, options_.num_shared_heads, num_routed_heads_), -1);  // (B, T, r)
+    const at::Tensor chosen_heads = std::get<1>(p.topk(options_.num_chosen_heads, -1));           // (B, T, k)
     const at::Tensor chosen_mask = at::zeros_like(p).scatter(-1, chosen_heads, 1.0);
     if (c.observer != nullptr) c.observer->notify_subscribers(c.layer_spec, RoutingObservation{p, chosen_mask});
     const at::Tensor selected_p = p * chosen_mask;
     at::Tensor w = selected_p * (static_cast<double>(options_.num_chosen_heads) / selected_p.sum(-1, true));
     if (balance_weight_ != nullptr) {
       const at::Tensor a = 2 * at::softmax(nn::linear(x, balance_weight_->value(), {}), -1);
-      const at::Tensor shared_weights = at::softmax(scores.narrow(-1, 0, options_.num_shared_heads), -1) *
+      const at::Tensor shared_weights = at::softmax(router_logits.narrow(-1, 0, options_.num_shared_heads), -1) *
                                         static_cast<double>(options_.num_shared_heads);
       w = at::cat({shared_weights * a.narrow(-1, 0, 1), w * a.narrow(-1, 1, 1)}, -1);
     }

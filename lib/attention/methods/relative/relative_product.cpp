@@ -31,9 +31,9 @@ at::Tensor expand_to_batch(const at::Tensor& r, int64_t batch_size, int64_t num_
       .reshape({batch_size * num_heads, r.size(1), r.size(2)});
 }
 
-// Calls visit(t, count, key_end, first_distance, width) for each block of queries [t, t + count) that sees a key: the
-// queries see only keys in [0, key_end), and their distances are the rows [first_distance, first_distance + width) of
-// r.
+// Calls visit(t, count, key_end, first_row, width) for each block of queries [t, t + count) that sees a key: the
+// queries see only keys in [0, key_end), and the embeddings of their distances are the rows [first_row, first_row +
+// width) of r.
 template <class Visit>
 void for_each_visible_query_block(int64_t num_queries, int64_t num_keys, CausalOffset offset, const Visit& visit) {
   no_autograd::for_each_query_block(num_queries, num_keys, offset, [&](int64_t t, int64_t count, int64_t key_end) {
@@ -51,10 +51,9 @@ struct RelativeProduct : torch::autograd::Function<RelativeProduct> {
                      embeddings = expand_to_batch(r, x.size(0), x.size(1)).transpose(1, 2);
     const at::Tensor flat_logits = logits.flatten(0, 1);
     for_each_visible_query_block(
-        x.size(2), k.size(2), offset,
-        [&](int64_t t, int64_t count, int64_t key_end, int64_t first_distance, int64_t width) {
+        x.size(2), k.size(2), offset, [&](int64_t t, int64_t count, int64_t key_end, int64_t first_row, int64_t width) {
           const at::Tensor products_by_distance =
-              at::bmm(flat_y.narrow(1, t, count), embeddings.narrow(2, first_distance, width));
+              at::bmm(flat_y.narrow(1, t, count), embeddings.narrow(2, first_row, width));
           flat_logits.narrow(1, t, count).narrow(2, 0, key_end).add_(relative_shift(products_by_distance, key_end));
         });
     return logits;
@@ -76,16 +75,15 @@ struct RelativeProduct : torch::autograd::Function<RelativeProduct> {
       if (needs_r) dr = at::zeros(embeddings.sizes(), r.options());
       for_each_visible_query_block(
           x.size(2), k.size(2), offset,
-          [&](int64_t t, int64_t count, int64_t key_end, int64_t first_distance, int64_t width) {
+          [&](int64_t t, int64_t count, int64_t key_end, int64_t first_row, int64_t width) {
             const at::Tensor products_by_distance =
                 at::zeros({flat_grad_logits.size(0), count, width}, grad_logits.options());
             relative_shift(products_by_distance, key_end)
                 .copy_(flat_grad_logits.narrow(1, t, count).narrow(2, 0, key_end));
             if (needs_y)
-              dy.narrow(1, t, count).copy_(at::bmm(products_by_distance, embeddings.narrow(1, first_distance, width)));
+              dy.narrow(1, t, count).copy_(at::bmm(products_by_distance, embeddings.narrow(1, first_row, width)));
             if (needs_r)
-              dr.narrow(1, first_distance, width)
-                  .baddbmm_(products_by_distance.transpose(1, 2), flat_y.narrow(1, t, count));
+              dr.narrow(1, first_row, width).baddbmm_(products_by_distance.transpose(1, 2), flat_y.narrow(1, t, count));
           });
       if (needs_y) dy = dy.view(y.sizes());
       if (needs_r) {
@@ -102,8 +100,8 @@ struct RelativeProduct : torch::autograd::Function<RelativeProduct> {
 int64_t num_distances(int64_t num_queries, int64_t num_keys, CausalOffset offset) {
   int64_t num_rows = 1;
   for_each_visible_query_block(num_queries, num_keys, offset,
-                               [&](int64_t, int64_t, int64_t, int64_t first_distance, int64_t width) {
-                                 num_rows = std::max(num_rows, first_distance + width);
+                               [&](int64_t, int64_t, int64_t, int64_t first_row, int64_t width) {
+                                 num_rows = std::max(num_rows, first_row + width);
                                });
   return num_rows;
 }

@@ -132,10 +132,10 @@ class RelativeScore : public Score {
   void score(Context& c) override {
     const int64_t num_queries = c.q.size(2), num_keys = c.k.size(2);
     const double scale = 1 / std::sqrt(static_cast<double>(c.layer_spec.key_size));
-    auto add_bias = [&](const nn::Parameter* b) {
+    auto add_bias_and_scale = [&](const nn::Parameter* b) {
       return (c.q + b->value().to(c.q.scalar_type()).unsqueeze(1)) * scale;  // b: (h, dk) -> (h, 1, dk)
     };
-    const at::Tensor x = add_bias(content_bias_), y = add_bias(position_bias_);
+    const at::Tensor x = add_bias_and_scale(content_bias_), y = add_bias_and_scale(position_bias_);
     std::vector<at::Tensor> range_logits;
     for (const PositionRange& range : position_ranges(c.mask, num_keys)) {
       const at::Tensor k = c.k.narrow(2, range.first_key, range.num_keys);
@@ -144,12 +144,13 @@ class RelativeScore : public Score {
       if (options_.distances == Distances::exact) {
         const int64_t count = num_distances(num_queries, range.num_keys, offset),
                       max_distance = num_queries - 1 - range.first_position;
-        const auto [y_projected, r] = distance_factors(c, y, max_distance - count + 1, count);
-        range_logits.push_back(relative_product(x, k, y_projected, r, offset));
+        const auto [query_factor, distance_factor] = distance_factors(c, y, max_distance - count + 1, count);
+        range_logits.push_back(relative_product(x, k, query_factor, distance_factor, offset));
       } else {
-        const auto [y_projected, r] =
+        const auto [query_factor, distance_factor] =
             distance_factors(c, y, num_queries - range.first_position - range.num_keys, range.num_keys);
-        range_logits.push_back(product_with_keys(x, k, offset) + at::matmul(y_projected, r.transpose(-1, -2)));
+        range_logits.push_back(product_with_keys(x, k, offset) +
+                               at::matmul(query_factor, distance_factor.transpose(-1, -2)));
       }
     }
     c.logits = range_logits.size() == 1 ? range_logits[0] : at::cat(range_logits, -1);

@@ -1,5 +1,5 @@
-// Sigsoftmax (Kanai et al. 2018; in attention: Zhang et al. 2022): P ∝ exp(A) σ(A) = softmax(2A - softplus(A)). Unlike
-// softmax, sigsoftmax is not invariant to a constant that is added to the logits of a row.
+// Sigsoftmax (Kanai et al. 2018; in attention: Zhang et al. 2022): P ∝ exp(A) σ(A), so P = softmax(2A - softplus(A)).
+// Unlike softmax, sigsoftmax is not invariant to a constant that is added to the logits of a row.
 #pragma once
 
 #include <ATen/core/Tensor.h>

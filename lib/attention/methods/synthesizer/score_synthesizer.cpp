@@ -100,8 +100,8 @@ class RandomSynthesizer : public Score {
   void score(Context& c) override {
     const int64_t num_queries = c.q.size(2), num_keys = c.v.size(2), first_query = c.mask.offset;
     check_length(c.layer_spec, "synthesizer-random", std::max(num_keys, first_query + num_queries), options_.length);
-    at::Tensor visible_logits = logits_->value().narrow(1, first_query, num_queries).narrow(2, 0, num_keys);
-    c.logits = visible_logits.unsqueeze(0);
+    at::Tensor logits_block = logits_->value().narrow(1, first_query, num_queries).narrow(2, 0, num_keys);
+    c.logits = logits_block.unsqueeze(0);
   }
 
  private:
