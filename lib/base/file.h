@@ -41,7 +41,8 @@ void discard_outputs();
 // Returns whether discard_outputs() has been called.
 bool discards_outputs();
 // Discards what is written to standard output after its reader has closed the pipe, instead of throwing BrokenPipe.
-// Rank 0 of a job of several processes calls this function, since the other processes need it until the end.
+// Rank 0 of a job of several processes calls this function, since the other processes need rank 0 until the end of the
+// job.
 void continue_after_closed_pipe();
 
 struct TemporaryPath;  // an entry of the table that remove_unfinished_outputs() reads; in file.cpp
@@ -55,7 +56,8 @@ class OutputFolder {
   ~OutputFolder();
   OutputFolder(const OutputFolder&) = delete;
   OutputFolder& operator=(const OutputFolder&) = delete;
-  // Returns the path at which the caller writes the file `name`, for example with open_sink().
+  // Returns the path at which the caller writes the file `name`, for example with open_sink(), and registers the path
+  // for remove_unfinished_outputs().
   std::string file(const std::string& name);
   // Renames the folder to its final name. Throws Error(failed) if a file or a folder with files has this name.
   void close();
@@ -101,9 +103,9 @@ class MappedFile {
   const uint8_t* data() const { return data_; }
   size_t size() const { return size_; }
   const std::string& name() const { return name_; }
-  // Throws Error(input) if another program has shortened the file, called after the data of a file without checksums
-  // were read: the bytes of the last page after the new end read as zeros, without SIGBUS. Accepts a file that was
-  // renamed, removed or replaced, whose data stay complete.
+  // Throws Error(input) if another program has shortened the file. Callers use this function after they have read a
+  // file without checksums, since in a shortened file the bytes of the last page after the new end read as zeros,
+  // without SIGBUS. Accepts a file that was renamed, removed or replaced, whose data stay complete.
   void require_full_size() const;
   // Returns whether `path` names a regular file, which can be mapped, instead of "-", a pipe or a device.
   static bool is_mappable(const std::string& path);

@@ -64,10 +64,10 @@ void require_sound_json(std::string_view text, const std::string& name, const st
     std::set<std::string> keys;
   };
   std::vector<Level> levels;
-  size_t num_containers = 0;
+  size_t num_allocated_values = 0;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
-    if (c == '"' || c == '{' || c == '[') ++num_containers;
+    if (c == '"' || c == '{' || c == '[') ++num_allocated_values;
     if (c == '"') {
       const size_t begin = i + 1;
       i = end_of_json_string(text, i);
@@ -86,11 +86,11 @@ void require_sound_json(std::string_view text, const std::string& name, const st
       levels.back().expects_key = levels.back().is_object;
     }
   }
-  if (const size_t limit = max_json_containers(text.size()); num_containers > limit)
+  if (const size_t limit = max_json_allocated_values(text.size()); num_allocated_values > limit)
     refuse_input(name,
                  str("JSON of ", text.size(), " bytes with at most ", limit,
                      " strings, objects and arrays, since each takes memory"),
-                 str(num_containers, " strings, objects and arrays"), advice);
+                 str(num_allocated_values, " strings, objects and arrays"), advice);
 }
 
 }  // namespace mh

@@ -22,7 +22,7 @@ constexpr size_t kMaxUncheckedJsonBytes = size_t{1} << 20;
 // A string, object or array takes up to 112 bytes of memory, however short its text: 64 bytes of its own, and 48 bytes
 // in the growing list that contains it. Thus size / 5 strings take at most 23 times the size of the text, and 2^18
 // strings take 28 MiB.
-constexpr size_t max_json_containers(size_t size) { return size / 5 + (size_t{1} << 18); }
+constexpr size_t max_json_allocated_values(size_t size) { return size / 5 + (size_t{1} << 18); }
 
 // Returns the message of an exception of nlohmann::json for users, without the name of the exception:
 // "the JSON error: key 'kind' not found" for "[json.exception.out_of_range.403] key 'kind' not found".
@@ -30,8 +30,8 @@ std::string json_error_text(std::string_view message);
 
 // Throws Error(input) for faults that the JSON parser accepts: a NUL byte (the parser ignores the rest of the text); a
 // key that occurs twice in an object (the parser uses the later value); nesting deeper than kMaxJsonDepth; more
-// strings, objects and arrays than max_json_containers(). Does not check the syntax. `name`: name of the file for the
-// message. `advice`: Problem::advice of the error.
+// strings, objects and arrays than max_json_allocated_values(). Does not check the syntax. `name`: name of the file for
+// the message. `advice`: Problem::advice of the error.
 void require_sound_json(std::string_view text, const std::string& name, const std::string& advice);
 
 }  // namespace mh

@@ -61,7 +61,8 @@ constexpr VariableNames kMpirun{"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WOR
 // only in the tasks of srun. Slurm has no variable with the number of tasks on this machine.
 constexpr VariableNames kSrun{"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""};
 
-// Returns the index of this process and the number of processes, without the address of the store.
+// Returns the launcher, and the index of this process and the number of processes in the job and on this machine,
+// without the address of the store and the id of the job.
 Launch read_ranks(const Variables& variables, const VariableNames& names) {
   Launch launch;
   launch.launcher = names.launcher;

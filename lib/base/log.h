@@ -33,7 +33,7 @@ bool stderr_has_colour();
 // A progress line on stderr, rewritten in place:
 //   train  45% [=====>    ] 1,350/3,000 updates  loss 5.123  2,650 tok/s  left 3m10s
 // Draws at most ten times a second, except for the final count and the first count after clear(). Draws nothing with
-// --quiet or if stderr is not a terminal.
+// --quiet, if stderr is not a terminal, or in a process with a rank other than 0.
 class ProgressLine {
  public:
   // `total`: number of units at the end. If it is 0 or less, the total is unknown, and the line shows the elapsed time
@@ -57,7 +57,7 @@ class ProgressLine {
   std::string unit_;
   int64_t start_count_ = 0;
   bool has_drawn_ = false;  // update() has drawn the line since the last clear()
-  bool is_enabled_;         // stderr is a terminal, and the log level is not quiet
+  bool is_enabled_;         // stderr is a terminal, the process has rank 0, and the log level is not quiet
   std::chrono::steady_clock::time_point start_time_;
   std::chrono::steady_clock::time_point last_draw_time_;
 };

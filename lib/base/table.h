@@ -22,7 +22,7 @@ class Table {
       : format_(format), has_other_outputs_(has_other_outputs) {}
   // Prints a row and flushes it, so that a later error does not lose it. All rows must have the same keys in the same
   // order; otherwise print_row() throws std::logic_error. NaN, an undefined number, is printed as "nan" and infinity as
-  // "inf" or "-inf" in tab-separated values; in JSON both are null.
+  // "inf" or "-inf" in tab-separated values; in JSON NaN and infinity are null.
   void print_row(const nlohmann::ordered_json& row);
 
  private:

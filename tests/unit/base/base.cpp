@@ -97,9 +97,9 @@ TEST_CASE("require_sound_json() refuses more strings, objects and arrays than a 
   for (const char* element : {R"("")", "{}", "[]"}) {
     INFO(element);
     const size_t size = list_of(element, count, "").size();
-    // With this padding, the limit equals the number of containers: the list and its `count` elements.
+    // With this padding, the limit equals the number of allocated values: the list and its `count` elements.
     size_t padding = 0;
-    while (max_json_containers(size + padding) < count + 1) padding += 5;
+    while (max_json_allocated_values(size + padding) < count + 1) padding += 5;
     require_sound_json(list_of(element, count, std::string(padding, ' ')), "f", "copy it");
     try {
       require_sound_json(list_of(element, count, std::string(padding - 5, ' ')), "f", "copy it");
