@@ -82,7 +82,7 @@ class FolderReader {
                    str("at most ", names_without_prefix_.size(), ", the number of tensors"), layers.dump(),
                    "copy config.json from the source of the model");
     settings = read_vocabulary(std::move(settings));
-    log_token_ids();
+    log_replaced_token_ids();
     log_ignored_keys();
     names_ = architecture_->tensor_names(settings);
     refuse_unknown_tensors(settings);
@@ -125,9 +125,9 @@ class FolderReader {
     }
   }
 
-  // Reads the vocabulary and returns the settings. If the file has more embedding rows than the vocabulary has entries,
-  // the returned settings contain the number of rows. Throws Error(input) for missing rows, and for additional rows
-  // unless `options_.keep_padded_rows` is set.
+  // Reads the vocabulary and returns the settings. If the folder has more embedding rows than its vocabulary has
+  // entries, the returned settings contain the number of rows. Throws Error(input) for missing rows, and for additional
+  // rows unless `options_.keep_padded_rows` is set.
   Settings read_vocabulary(Settings settings) {
     tokenizers_ = architecture_->tokenizers(folder_);
     const TensorNames names = architecture_->tensor_names(settings);
@@ -151,7 +151,7 @@ class FolderReader {
     return settings;
   }
 
-  // Returns the tensor with this name in the file, or else a tensor under an alternative name; null if the file has
+  // Returns the tensor with this name in the folder, or else a tensor under an alternative name; null if the folder has
   // neither.
   const io::TensorFiles::Entry* find_entry(const TensorNames& names, const std::string& name_without_prefix) const {
     if (const auto full_name = full_names_.find(name_without_prefix); full_name != full_names_.end())
@@ -173,7 +173,7 @@ class FolderReader {
                               "copy the folder again"));
   }
 
-  void log_token_ids() const {
+  void log_replaced_token_ids() const {
     const Json token_ids = architecture_->token_ids(tokenizers_);
     for (const auto& [key, number] : token_ids.items())
       if (const Json config_value = config_.value(key, nullptr); !config_value.is_null() && config_value != number)
@@ -207,7 +207,7 @@ class FolderReader {
     if (!unused_names.empty()) log_info("ignored tensors that this model does not use: " + join(unused_names, ", "));
   }
 
-  // Returns the optional components (TensorPair::component) of which the file has no tensor.
+  // Returns the optional components (TensorPair::component) of which the folder has no tensor.
   std::set<std::string> missing_components() const {
     std::set<std::string> components;
     for (const TensorPair& pair : names_.pairs)
@@ -290,8 +290,8 @@ class FolderReader {
   JsonConfig config_;
   std::unique_ptr<Architecture> architecture_;
   io::TensorFiles files_;
-  std::map<std::string, std::string> full_names_;  // full name in the file by unprefixed name (unprefixed_name())
-  std::set<std::string> names_without_prefix_;     // unprefixed names of all tensors in the file
+  std::map<std::string, std::string> full_names_;  // full names of all tensors, by unprefixed_name()
+  std::set<std::string> names_without_prefix_;     // names of all tensors without prefix, from unprefixed_name()
   text::Tokenizers tokenizers_;
   TensorNames names_;
 };

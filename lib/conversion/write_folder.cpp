@@ -26,9 +26,9 @@ bool affects_training_only(const std::string& change) {
          change.find("dropout:") != std::string::npos;
 }
 
-// Returns whether a changed setting ("key: old -> new") describes head sizes. Equal sizes can be written in several
-// ways, so the shapes of the parameters are compared instead.
-bool affects_head_sizes(const std::string& change) {
+// Returns whether a changed setting ("key: old -> new") describes sizes or numbers of heads. Equal shapes can be
+// written in several ways, so the shapes of the parameters are compared instead.
+bool affects_head_shapes(const std::string& change) {
   for (const char* key : {".head_size:", ".value_size:", ".value_heads:", ".output_heads:"})
     if (change.find(key) != std::string::npos) return true;
   return false;
@@ -102,7 +102,7 @@ class FolderWriter {
     for (const std::string& change :
          config_difference_texts(loaded_model_.config.toml(), converted_config.toml(), {"model.", "attention."}))
       if (affects_training_only(change)) training_changes.push_back(change);
-      else if (!affects_head_sizes(change)) unsupported_changes.push_back(change);
+      else if (!affects_head_shapes(change)) unsupported_changes.push_back(change);
     if (!unsupported_changes.empty())
       refuse("settings that transformers supports",
              "settings that the conversion changes: " + join(unsupported_changes, "; "));
