@@ -1,6 +1,6 @@
 // Batches of training. The rows of an update are a function of the update number and the seed, so a resumed run needs
-// no state of the data loader. Every epoch contains each target exactly once, except that an epoch of sampled documents
-// is cut or filled up to the length of the first epoch (example_batches.cpp).
+// no state of the data loader. In a run on one shard, every epoch contains each target exactly once, except that an
+// epoch of sampled documents is cut or filled up to the length of the first epoch (example_batches.cpp).
 //
 //   blocks    Text, as with sample-break-mode `none` of fairseq: the text is split into consecutive blocks of n
 //             tokens, which are shuffled in each epoch by (seed, epoch). No state passes from block to block.
@@ -34,7 +34,7 @@ namespace mh::data {
 class Batches {
  public:
   virtual ~Batches() = default;
-  // A micro-batch: rows of the batch of an update, which one forward pass processes.
+  // A micro-batch: consecutive rows of an update that are processed by one forward pass.
   struct MicroBatch {
     int64_t first_row = 0, num_rows = 0;
     // Whether the rows belong to another process. This process then computes them without targets, so that all
@@ -82,8 +82,8 @@ class Batches {
   // Splits rows of a text into micro-batches of rows_per_micro_batch_ rows; the last may have fewer.
   std::vector<MicroBatch> split_rows(const RowRange& rows) const;
 
-  // Copies everything that the accessors above return, for batches that wrap `other`.
-  void copy_sizes(const Batches& other);
+  // Copies the data members of this base class from `other`, for batches that wrap `other`.
+  void copy_base_members(const Batches& other);
 
   int64_t rows_per_update_ = 0, rows_per_micro_batch_ = 0, updates_per_epoch_ = 0, tokens_per_update_ = 0;
   std::vector<double> shard_shares_;

@@ -11,7 +11,8 @@ namespace mh::data {
 
 namespace {
 
-// Adds one to the counts with the largest remainders, the first of equal remainders first, until they sum to `total`.
+// Adds one to each of the counts with the largest remainders, in descending order of the remainders (of equal
+// remainders, the first comes first), until the counts sum to `total`.
 template <class Remainder>
 void add_missing(std::vector<int64_t>& counts, const std::vector<Remainder>& remainders, int64_t total) {
   std::vector<size_t> order(counts.size());

@@ -32,7 +32,7 @@ class ExampleBatches : public Batches {
   }
 
   std::vector<int64_t> row_costs(int64_t update) override {
-    load_update(update);
+    select_rows(update);
     return row_lengths_;
   }
 
@@ -40,7 +40,7 @@ class ExampleBatches : public Batches {
   // programming. The cost of a micro-batch is kMicroBatchCost plus its tokens, padding included. If
   // options_.micro_tokens is above 0, a micro-batch of more tokens has a single row.
   std::vector<MicroBatch> micro_batches_of(int64_t update, const RowRange& rows) override {
-    load_update(update);
+    select_rows(update);
     const int64_t end_row = rows.first_row + rows.num_rows;
     // Indexed by row r. `min_cost`: minimal cost of the rows [r, end_row); `micro_batch_end`: end of the first
     // micro-batch in the split of these rows that has this cost.
@@ -63,7 +63,7 @@ class ExampleBatches : public Batches {
   }
 
   Batch load(int64_t update, const MicroBatch& micro_batch) override {
-    load_update(update);
+    select_rows(update);
     std::vector<Example> rows;
     for (int64_t row = micro_batch.first_row; row < micro_batch.first_row + micro_batch.num_rows; ++row)
       rows.push_back(examples_.source().make(epoch_, update_rows_[static_cast<size_t>(row)]));
@@ -73,7 +73,7 @@ class ExampleBatches : public Batches {
   }
 
   std::string describe_rows(int64_t update) override {
-    load_update(update);
+    select_rows(update);
     return str(update_rows_.size(), " rows, the longest is row ", update_rows_[0], " of the epoch");
   }
 
@@ -126,7 +126,8 @@ class ExampleBatches : public Batches {
                      [&](int64_t a, int64_t b) { return source.length(epoch, a) > source.length(epoch, b); });
   }
 
-  void load_update(int64_t update) {
+  // Determines which rows of the epoch belong to the update, and their lengths; does not make the rows.
+  void select_rows(int64_t update) {
     if (update == update_) return;
     const int64_t epoch = update / updates_per_epoch_, first_row = update % updates_per_epoch_ * num_rows_in_update_;
     if (epoch != epoch_) shuffle_rows(epoch);
@@ -144,7 +145,7 @@ class ExampleBatches : public Batches {
   const BatchOptions options_;
   const int64_t seed_;
   int64_t num_rows_in_epoch_ = 0, num_rows_in_update_ = 0;
-  int64_t epoch_ = -1, update_ = -1;    // loaded epoch and update; -1: none
+  int64_t epoch_ = -1, update_ = -1;    // epoch and update of the selected rows; -1: none
   std::vector<int64_t> shuffled_rows_;  // shuffled row indices of epoch_
   std::vector<int64_t> row_lengths_;    // tokens of each row of update_rows_
   std::vector<int64_t> update_rows_;    // indices in the epoch of the rows of update_, longest first

@@ -1,4 +1,4 @@
-// Examples: rows of an encoder model with an output head (model.bert.head). A row holds text for pre-training, one or
+// Examples: rows of an encoder model with a task head (model.bert.head). A row holds text for pre-training, one or
 // two sentences to classify or rate, or a question with a paragraph.
 #pragma once
 

@@ -33,8 +33,8 @@ class MiniBatchLoader {
   std::optional<Prefetcher<MiniBatch>> prefetcher_;
 };
 
-// Returns whether processes can compute mini-batches independently. With a memory, all mini-batches of the same streams
-// depend on each other, and few streams are all in one mini-batch.
+// Returns whether processes can compute mini-batches independently. With a memory, a mini-batch depends on the earlier
+// mini-batches of its streams, so the processes need several groups of streams, that is, more than o.batch streams.
 bool can_share(const ScoringOptions& o) {
   const int64_t num_streams = o.sample.blocks > 0 ? o.sample.blocks : o.streams;
   return o.memory == 0 || num_streams > o.batch;

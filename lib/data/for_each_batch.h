@@ -15,16 +15,16 @@ class Observer;
 
 namespace mh::data {
 
-// A mini-batch after its forward pass, as BatchVisitor::visit() receives it.
+// A mini-batch after its forward pass, as BatchVisitor::visit() and BatchVisitor::compute() receive it.
 struct ForwardedBatch : MiniBatch {
   at::Tensor hidden;  // (B, n, d), hidden states after the last layer, before the output layer
 };
 
-// The computations on each scored mini-batch: either `visit`, or the pair `compute` and `add`, whose work several
-// processes can share.
+// The computations on each scored mini-batch: either `visit`, in a single process, or the pair `compute` and `add`,
+// with which several processes can divide the mini-batches.
 struct BatchVisitor {
-  // Observes the forward pass of every mini-batch that `visit` receives; null: no observer. Observer::begin_batch()
-  // receives the lengths of the rows first.
+  // Observes the forward pass of every scored mini-batch that this process computes; null: no observer.
+  // Observer::begin_batch() receives the lengths of the rows first.
   attention::Observer* observer = nullptr;
   std::function<void(const ForwardedBatch&)> visit = {};  // called after each scored mini-batch
   // `compute` returns tensors on the CPU, and is called by the process that computes the mini-batch. `add` receives

@@ -43,7 +43,7 @@ class MixedBlocks : public MixedTextBatches {
 
  private:
   BlendedOrder order_;
-  BlendedOrder log_order_;  // of shard_epochs(), which may run in another thread than rows_of()
+  BlendedOrder log_order_;  // the same order, read by shard_epochs(), which may run in another thread than rows_of()
   std::vector<BlockOrder> blocks_;
 };
 
@@ -147,7 +147,8 @@ Batch MixedTextBatches::load(int64_t update, const MicroBatch& micro_batch) {
   const auto begin = update_rows.rows.begin() + micro_batch.first_row, end = begin + micro_batch.num_rows;
   std::vector<at::Tensor> tokens, lengths, targets;
   for (auto first = begin; first != end;) {
-    // Loads the consecutive rows of one text that have the same split together.
+    // Loads consecutive rows with one call if they belong to one text and have equal lengths without their
+    // continuations.
     const auto next = std::find_if(first, end, [&](const ShardRow& row) {
       return row.shard != first->shard || row.row.length != first->row.length;
     });

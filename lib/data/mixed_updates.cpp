@@ -43,7 +43,7 @@ class MixedUpdates : public Batches {
   }
   int64_t to_updates(const Length& length) const override {
     return count_updates(length, updates_per_epoch_, [&](int64_t num_tokens) {
-      shards_[0]->to_updates(length);  // throws if the corpus has no lengths in tokens
+      shards_[0]->to_updates(length);  // throws for examples, which accept no length in tokens
       return epochs_to_updates(num_tokens / num_targets_, updates_per_epoch_, length) +
              ceil_div(num_tokens % num_targets_ * updates_per_epoch_, num_targets_);
     });
@@ -60,7 +60,8 @@ class MixedUpdates : public Batches {
   const std::vector<std::unique_ptr<Batches>> shards_;
   const int64_t num_targets_;  // number of targets in an epoch of all shards
   BlendedOrder order_;
-  BlendedOrder log_order_;  // of shard_epochs(), which may run in another thread than the other functions
+  // The same order, read by shard_epochs(), which may run in another thread than the other functions.
+  BlendedOrder log_order_;
 };
 
 }  // namespace

@@ -22,7 +22,7 @@ class PrefetchedBatches : public Batches {
  public:
   PrefetchedBatches(std::unique_ptr<Batches> batches, int64_t end_update, std::function<Batch(Batch)> prepare)
       : batches_(std::move(batches)), end_update_(end_update), prepare_(std::move(prepare)) {
-    copy_sizes(*batches_);
+    copy_base_members(*batches_);
   }
 
   std::vector<MicroBatch> micro_batches(int64_t update) override { return fetch(update).micro_batches; }

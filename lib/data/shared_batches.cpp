@@ -11,7 +11,7 @@ class SharedBatches : public Batches {
  public:
   SharedBatches(std::unique_ptr<Batches> batches, int rank, int num_processes, bool adds_fillers)
       : batches_(std::move(batches)), rank_(rank), num_processes_(num_processes), adds_fillers_(adds_fillers) {
-    copy_sizes(*batches_);
+    copy_base_members(*batches_);
   }
 
   std::vector<int64_t> row_costs(int64_t update) override { return batches_->row_costs(update); }

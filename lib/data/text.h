@@ -35,8 +35,8 @@ class Text : public Corpus {
 // tokens and of padding are -1. Each row is padded at its end with end-of-line tokens, which a causal model ignores.
 Batch load_rows(const Text& text, const std::vector<Row>& rows, int64_t width);
 
-// The split of a text into `count` consecutive streams, and of each stream into segments of `block` tokens. Lengths of
-// streams differ by at most one token, the longer streams first. Every token is in exactly one segment.
+// The split of a text into `num_streams` consecutive streams, and of each stream into segments of `block` tokens.
+// Lengths of streams differ by at most one token, the longer streams first. Every token is in exactly one segment.
 class Streams {
  public:
   Streams(int64_t num_tokens, int64_t num_streams, int64_t block)

@@ -106,7 +106,7 @@ std::vector<int64_t> TextBatches::row_costs(int64_t update) {
   return std::vector<int64_t>(update_rows.rows.size(), update_rows.width);
 }
 
-void Batches::copy_sizes(const Batches& other) {
+void Batches::copy_base_members(const Batches& other) {
   rows_per_update_ = other.rows_per_update_;
   rows_per_micro_batch_ = other.rows_per_micro_batch_;
   updates_per_epoch_ = other.updates_per_epoch_;

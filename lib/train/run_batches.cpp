@@ -20,7 +20,7 @@ class TwoPhaseBatches : public Batches {
       : first_phase_(std::move(first_phase)),
         second_phase_(std::move(second_phase)),
         phase_boundary_(first_phase_->to_updates(phase_boundary)) {
-    copy_sizes(*first_phase_);
+    copy_base_members(*first_phase_);
     tokens_per_update_ = std::max(first_phase_->tokens_per_update(), second_phase_->tokens_per_update());
   }
   std::vector<int64_t> row_costs(int64_t update) override {
