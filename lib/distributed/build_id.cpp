@@ -19,17 +19,18 @@ std::string build_id_in(const uint8_t* notes, size_t size) {
   for (size_t offset = 0; offset + sizeof(ElfW(Nhdr)) <= size;) {
     ElfW(Nhdr) header;
     std::memcpy(&header, notes + offset, sizeof header);
-    const size_t name = offset + sizeof header, content = name + round_up<size_t>(header.n_namesz, 4);
-    if (content + header.n_descsz > size) break;
-    if (header.n_type == NT_GNU_BUILD_ID && header.n_namesz == 4 && std::memcmp(notes + name, "GNU", 4) == 0) {
+    const size_t name_offset = offset + sizeof header,
+                 content_offset = name_offset + round_up<size_t>(header.n_namesz, 4);
+    if (content_offset + header.n_descsz > size) break;
+    if (header.n_type == NT_GNU_BUILD_ID && header.n_namesz == 4 && std::memcmp(notes + name_offset, "GNU", 4) == 0) {
       std::string text;
       for (size_t i = 0; i < header.n_descsz; ++i) {
-        const uint8_t byte = notes[content + i];
+        const uint8_t byte = notes[content_offset + i];
         text += {digits[byte >> 4], digits[byte & 15]};
       }
       return text;
     }
-    offset = content + round_up<size_t>(header.n_descsz, 4);
+    offset = content_offset + round_up<size_t>(header.n_descsz, 4);
   }
   return "";
 }

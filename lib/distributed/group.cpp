@@ -145,8 +145,8 @@ void Group::all_gather(const at::Tensor& own, const at::Tensor& all) const {
   }).wait();
 }
 
-// The first argument of an operation between two ranks is a list of one tensor; the last argument is a tag, which need
-// not distinguish operations that two ranks call in the same order.
+// Backend::send() and Backend::recv() of c10d receive a list of one tensor and, as their last argument, a tag. All
+// calls pass the tag 0, since two ranks call their operations in the same order.
 void Group::send(const at::Tensor& tensor, int rank, std::chrono::milliseconds timeout) const {
   if (tensor.numel() == 0) return;
   start_operation(

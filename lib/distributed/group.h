@@ -35,7 +35,8 @@ class PendingOperation {
 
 class Group : public nn::ProcessSum {
  public:
-  // Creates a group of one process, whose operations neither communicate nor change their arguments.
+  // Creates a group of one process, whose operations do not communicate and leave tensors unchanged; only all_gather()
+  // writes to a tensor: it copies `own` to `all`.
   Group() = default;
   explicit Group(std::shared_ptr<const Connections> connections) : connections_(std::move(connections)) {}
 

@@ -165,9 +165,9 @@ std::vector<ProcessDescription> exchange_descriptions(c10d::Store& store, const 
   return descriptions;
 }
 
-// Calls exchange_descriptions(), which throws in every process if it throws in one. Rank 0, which serves the store,
-// then waits, at most for kRefusalWait, until every other process has read the descriptions and counted its error in
-// the store.
+// Calls exchange_descriptions(), which throws in every process if it throws in one. After an error rank 0, which serves
+// the store unless the launcher does, waits at most for kRefusalWait until every other process has read the
+// descriptions and counted its error in the store.
 std::vector<ProcessDescription> agree_on_descriptions(c10d::Store& store, const ProcessDescription& own_description,
                                                       milliseconds timeout) {
   try {
@@ -214,7 +214,7 @@ Membership join(const Launch& launch, const std::string& build, milliseconds tim
     return static_cast<int>(std::count_if(descriptions.begin(), descriptions.end(), predicate));
   };
   membership.local_size = count([&](const ProcessDescription& d) { return d.machine == own_description.machine; });
-  membership.num_sharing_processors = count([&](const ProcessDescription& d) {
+  membership.num_processes_sharing_processors = count([&](const ProcessDescription& d) {
     return d.machine == own_description.machine && d.processors == own_description.processors;
   });
   auto connections = std::make_shared<Connections>();

@@ -23,7 +23,7 @@ struct Membership {
   int local_size = 1;  // number of processes of the job on this machine
   // Number of processes of the job on this machine that may use the same processors; 1 if the launcher has given each
   // process processors of its own.
-  int num_sharing_processors = 1;
+  int num_processes_sharing_processors = 1;
 };
 
 // Connects this process with the other processes of its job, and returns when all are connected. If the job has one

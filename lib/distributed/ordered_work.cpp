@@ -60,16 +60,17 @@ void OrderedWork::add(int64_t unit, const std::function<Results()>& compute,
     if (!is_stopped_) consume(compute());
     return;
   }
-  if (!pending_items_.empty() && unit / group_.size() != pending_items_.back().unit / group_.size()) exchange_results();
+  if (!pending_items_.empty() && unit / group_.size() != pending_items_.back().unit / group_.size())
+    exchange_and_consume_results();
   if (is_stopped_) return;
   pending_items_.push_back({unit, is_own(unit) ? compute() : Results{}, std::move(consume)});
 }
 
 void OrderedWork::finish() {
-  if (!pending_items_.empty()) exchange_results();
+  if (!pending_items_.empty()) exchange_and_consume_results();
 }
 
-void OrderedWork::exchange_results() {
+void OrderedWork::exchange_and_consume_results() {
   // A stop signal takes effect after the round, in all processes.
   std::string own_bytes(1, stop_signal() != 0 ? '\1' : '\0');
   for (const Item& item : pending_items_)

@@ -11,8 +11,9 @@
 
 namespace mh::distributed {
 
-// Unit u of the items is computed by process u % (number of processes). A round has one unit for each process. The
-// processes exchange the results of a round when the first item of the next round is added, the last round in finish().
+// A unit is one item, or several consecutive items that the same process must compute. Process u % (number of
+// processes) computes unit u. A round has one unit for each process. The processes exchange the results of a round when
+// the first item of the next round is added; finish() exchanges the results of the last round.
 class OrderedWork {
  public:
   using Results = std::vector<at::Tensor>;  // tensors on the CPU
@@ -43,7 +44,7 @@ class OrderedWork {
     Results results;  // set if the unit is this process's own
     std::function<void(const Results&)> consume;
   };
-  void exchange_results();
+  void exchange_and_consume_results();
 
   const Group single_process_;
   const Group& group_;

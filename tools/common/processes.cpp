@@ -45,7 +45,7 @@ const distributed::Group& join_processes(std::chrono::seconds timeout, int num_t
     const Launch& launch = start_process();
     distributed::Membership m = distributed::join(launch, distributed::build_id(), timeout, device_use);
     if (!m.group.is_single() && num_threads == 0 && std::getenv("OMP_NUM_THREADS") == nullptr)
-      nn::prepare_cpu(std::max(1, num_usable_processors() / m.num_sharing_processors));
+      nn::prepare_cpu(std::max(1, num_usable_processors() / m.num_processes_sharing_processors));
     if (!m.group.is_single())
       log_info(str("job of ", m.group.size(), " processes, ", m.local_size, " on this machine"));
     return m;
