@@ -66,7 +66,7 @@ class FolderReader {
         architecture_(find_architecture()),
         files_(io::open_model_files(folder)) {
     for (const auto& [name, entry] : files_.entries()) {
-      const std::string name_without_prefix = unprefixed_name(name, architecture_->tensor_prefix());
+      const std::string name_without_prefix = canonical_name(name, architecture_->tensor_prefix());
       if (const auto [it, is_new] = full_names_.emplace(name_without_prefix, name); !is_new)
         refuse_input(entry.path, "unique tensor names",
                      str(it->second, " and ", name, ", which are both names of the tensor ", name_without_prefix),
@@ -290,8 +290,8 @@ class FolderReader {
   JsonConfig config_;
   std::unique_ptr<Architecture> architecture_;
   io::TensorFiles files_;
-  std::map<std::string, std::string> full_names_;  // full names of all tensors, by unprefixed_name()
-  std::set<std::string> names_without_prefix_;     // names of all tensors without prefix, from unprefixed_name()
+  std::map<std::string, std::string> full_names_;  // full names in the folder, by canonical_name()
+  std::set<std::string> names_without_prefix_;     // canonical names of all tensors in the folder
   text::Tokenizers tokenizers_;
   TensorNames names_;
 };

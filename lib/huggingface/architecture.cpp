@@ -93,7 +93,7 @@ void set_keys(const std::vector<SettingPair>& pairs, const Settings& settings, J
   for (const SettingPair& pair : pairs) config[pair.huggingface_key] = settings.at(pair.multihead_keys.front());
 }
 
-std::string unprefixed_name(const std::string& tensor_name, const std::string& prefix) {
+std::string canonical_name(const std::string& tensor_name, const std::string& prefix) {
   std::string name = tensor_name.starts_with(prefix) ? tensor_name.substr(prefix.size()) : tensor_name;
   for (const auto& [old_ending, new_ending] :
        {std::pair<std::string, std::string>{".gamma", ".weight"}, {".beta", ".bias"}})

@@ -114,8 +114,8 @@ void read_keys(const std::vector<SettingPair>& pairs, const JsonConfig& config, 
 // multihead keys, reads only the first key.
 void set_keys(const std::vector<SettingPair>& pairs, const Settings& settings, Json& config);
 
-// Returns the name of a tensor without `prefix`. Replaces the endings `.gamma` and `.beta`, which old files use, by
-// `.weight` and `.bias`.
-std::string unprefixed_name(const std::string& tensor_name, const std::string& prefix);
+// Returns the name of a tensor in the form of TensorPair::huggingface_name: without `prefix`, and with the endings
+// `.weight` and `.bias` in place of `.gamma` and `.beta`, which old files use.
+std::string canonical_name(const std::string& tensor_name, const std::string& prefix);
 
 }  // namespace mh::huggingface

@@ -39,9 +39,9 @@ class Gpt2 : public Architecture {
         inner_width.is_null() ? Json(4 * result["model.width"].get<int64_t>()) : config.value("n_inner", 0);
     require_size(result["model.ffn"], config.path() + ": n_inner", SettingPair{}.max_value);
     result["model.activation"] = activation_of(config, "activation_function", "gelu_new");
-    const std::string reason = "use a model whose attention scores are scaled by 1/sqrt(head size) alone";
-    config.require("scale_attn_weights", true, {true}, reason);
-    config.require("scale_attn_by_inverse_layer_idx", false, {false}, reason);
+    const std::string advice = "use a model whose attention scores are scaled by 1/sqrt(head size) alone";
+    config.require("scale_attn_weights", true, {true}, advice);
+    config.require("scale_attn_by_inverse_layer_idx", false, {false}, advice);
     config.require("add_cross_attention", false, {false}, "use a GPT-2 model without cross-attention");
     for (const char* key : kIgnoredKeys) config.value(key, nullptr);
     return result;

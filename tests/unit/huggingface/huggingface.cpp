@@ -98,7 +98,7 @@ TEST_CASE("a written config.json reads back to the same settings, and each tenso
     const TensorNames names = architecture->tensor_names(s);
     for (const TensorPair& pair : names.pairs) {
       CHECK(transformers_names.insert(pair.huggingface_name).second);
-      CHECK(unprefixed_name(architecture->tensor_prefix() + pair.huggingface_name, architecture->tensor_prefix()) ==
+      CHECK(canonical_name(architecture->tensor_prefix() + pair.huggingface_name, architecture->tensor_prefix()) ==
             pair.huggingface_name);
       CHECK_FALSE(architecture->is_buffer(pair.huggingface_name));
       for (const std::string& library_name : pair.multihead_names) CHECK(library_names.insert(library_name).second);
@@ -112,9 +112,9 @@ TEST_CASE("a written config.json reads back to the same settings, and each tenso
 
 TEST_CASE("tensor names of old checkpoints (gamma, beta, with prefix) are converted to current names",
           "[huggingface]") {
-  CHECK(unprefixed_name("bert.embeddings.LayerNorm.gamma", "bert.") == "embeddings.LayerNorm.weight");
-  CHECK(unprefixed_name("embeddings.LayerNorm.beta", "bert.") == "embeddings.LayerNorm.bias");
-  CHECK(unprefixed_name("h.0.ln_1.weight", "transformer.") == "h.0.ln_1.weight");
+  CHECK(canonical_name("bert.embeddings.LayerNorm.gamma", "bert.") == "embeddings.LayerNorm.weight");
+  CHECK(canonical_name("embeddings.LayerNorm.beta", "bert.") == "embeddings.LayerNorm.bias");
+  CHECK(canonical_name("h.0.ln_1.weight", "transformer.") == "h.0.ln_1.weight");
 }
 
 TEST_CASE("an unsupported setting of config.json is refused, and the message names its key or value", "[huggingface]") {
