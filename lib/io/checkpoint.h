@@ -85,8 +85,8 @@ class Checkpoint {
   const std::string& metadata_entry(const char* key) const;
   // Verifies the checksums of all tensors, if the file has checksums. Throws Error(input) for a wrong checksum.
   void verify() const;
-  // Throws Error(input) if another program has shortened the file, see MappedFile::require_full_size(). Called after
-  // tensors of a file without checksums were read.
+  // Throws Error(input) if another program has shortened the file, see MappedFile::require_full_size(). A caller that
+  // has read tensors of a file without checksums calls this function afterwards.
   void require_full_size() const;
 
  private:

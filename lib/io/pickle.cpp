@@ -165,7 +165,7 @@ class PickleMachine {
         const auto arguments = pop_as<Tuple>("a tuple of arguments");
         return push(call(pop_as<Global>("a Python global").name, *arguments.items));
       }
-      case kBuild: {  // sets attributes of the dict: metadata of modules, which the tensors do not need
+      case kBuild: {  // in Python sets attributes of the dict: metadata of modules, which are discarded here
         pop_as<Dict>("attributes of a dict");
         if (!std::holds_alternative<Dict>(top()))
           refuse("a dict with attributes", top().kind_name(), kSafetensorsAdvice);

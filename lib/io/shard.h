@@ -158,8 +158,9 @@ class ShardFile {
   ShardHeader header_;
   ShardCounts counts_;
   std::vector<Frame> frames_;
-  // Offset and size in the file, in bytes, of each frame of compressed sequence lengths.
-  std::vector<std::pair<uint64_t, uint32_t>> lengths_frames_;
+  // Offset and size in the file, in bytes, of the compressed sequence lengths in each of their frames, without the head
+  // and the tag of the frame.
+  std::vector<std::pair<uint64_t, uint32_t>> lengths_ranges_;
   uint64_t content_hash_ = 0;
   std::unique_ptr<Trailer> trailer_;
   mutable std::mutex mutex_;

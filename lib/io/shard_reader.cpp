@@ -141,7 +141,7 @@ ShardFile::ShardFile(const std::string& path) : file_(path) {
                       "a frame that begins with " + quote_first_bytes(data + offset, 8));
       std::string_view payload(reinterpret_cast<const char*>(data) + offset + 8, compressed_bytes - 8);
       if (payload.substr(0, 8) == kLengthsTag) {
-        lengths_frames_.emplace_back(offset + 16, compressed_bytes - 16);
+        lengths_ranges_.emplace_back(offset + 16, compressed_bytes - 16);
       } else if (i > 0) {
         trailer = decode_trailer(payload, name());
         has_trailer = true;
@@ -217,7 +217,7 @@ const std::vector<uint32_t>& ShardFile::sequence_lengths() const {
   std::lock_guard lock(mutex_);
   if (!has_lengths_) {
     std::string compressed_lengths, varints;
-    for (auto [offset, size] : lengths_frames_)
+    for (auto [offset, size] : lengths_ranges_)
       compressed_lengths.append(reinterpret_cast<const char*>(file_.data()) + offset, size);
     decompress_lengths(compressed_lengths, trailer_->lengths_bytes, varints, name());
     decode_lengths(varints, *trailer_, name(), &lengths_);
