@@ -77,7 +77,8 @@ BleuScore bleu_score(const BleuStatistics& s, const BleuOptions& options, BleuSc
   result.length_ratio = r > 0 ? c / r : 0;
   if (std::all_of(s.num_matches.begin(), s.num_matches.end(), [](int64_t m) { return m == 0; })) return result;
   const double value = smoothing_value_of(options);
-  double halving_factor = 1, log_sum = 0;
+  double power_of_two = 1;  // 2^k for the k orders without a match so far (BleuSmoothing::exponential)
+  double log_sum = 0;
   size_t num_orders = 0;
   for (size_t n = 0; n < BleuStatistics::kOrders; ++n) {
     const double addend = options.smoothing == BleuSmoothing::add_k && n > 0 ? value : 0;
@@ -87,7 +88,7 @@ BleuScore bleu_score(const BleuStatistics& s, const BleuOptions& options, BleuSc
     if (matches == 0 && options.smoothing == BleuSmoothing::floor) matches = value;
     if (matches == 0 && options.smoothing == BleuSmoothing::exponential) {
       matches = 1;
-      total *= halving_factor *= 2;
+      total *= power_of_two *= 2;
     }
     result.precisions[n] = 100 * matches / total;
     log_sum += std::log(result.precisions[n]);  // log(0) is -inf, so that the score is 0

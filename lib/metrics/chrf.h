@@ -2,11 +2,11 @@
 //
 //   chrF = 100 · (1 + β²) P R / (β² P + R),   β = 2
 //
-// P is the fraction of the n-grams of the hypothesis that occur in the reference, and R the fraction of the n-grams of
-// the reference that occur in the hypothesis. P and R are averages over the orders n for which hypothesis and reference
-// have n-grams. chrF uses n-grams of characters other than white space, n = 1 … 6; chrF++ adds n-grams of words, n = 1
-// and 2. A punctuation mark at the end of a word, or else at its start, is a separate word. With several references, a
-// sentence is scored against the reference with the best score.
+// For each order n, P_n is the fraction of the n-grams of the hypothesis that occur in the reference, and R_n the
+// fraction of the n-grams of the reference that occur in the hypothesis. P and R are the averages of P_n and R_n over
+// the orders n for which hypothesis and reference have n-grams. chrF uses n-grams of characters other than white space,
+// n = 1 … 6; chrF++ adds n-grams of words, n = 1 and 2. A punctuation mark at the end of a word, or else at its start,
+// is a separate word. With several references, a sentence is scored against the reference with the best score.
 //
 // The statistics of sentences are computed one by one and added, as for BLEU (bleu.h).
 #pragma once

@@ -42,7 +42,8 @@ class NgramMatcher {
     size_t position;  // index of its first token
     uint32_t number;  // number of the n-gram in `ngram_numbers_`
   };
-  // Replaces the numbers of (n - 1)-grams in `reference_numbers_` by the numbers of n-grams, and sets `max_counts_`.
+  // Replaces the numbers of (n - 1)-grams in `reference_numbers_` by the numbers of n-grams, sets `max_counts_`,
+  // and resets `counts_` to 0.
   void assign_reference_numbers(std::span<const TokenIds> references, size_t n);
 
   NgramNumbers ngram_numbers_;

@@ -102,12 +102,14 @@ double accuracy(std::span<const int32_t> true_classes, std::span<const int32_t> 
 double f1(std::span<const int32_t> true_classes, std::span<const int32_t> predictions) {
   require_equal_sizes(true_classes.size(), predictions.size());
   if (true_classes.empty()) return kUndefined;
-  int64_t true_positives = 0, num_positives = 0;
+  int64_t true_positives = 0, num_true_plus_predicted = 0;
   for (size_t i = 0; i < true_classes.size(); ++i) {
     true_positives += true_classes[i] == 1 && predictions[i] == 1 ? 1 : 0;
-    num_positives += (true_classes[i] == 1 ? 1 : 0) + (predictions[i] == 1 ? 1 : 0);
+    num_true_plus_predicted += (true_classes[i] == 1 ? 1 : 0) + (predictions[i] == 1 ? 1 : 0);
   }
-  return num_positives == 0 ? 0 : 2 * static_cast<double>(true_positives) / static_cast<double>(num_positives);
+  return num_true_plus_predicted == 0
+             ? 0
+             : 2 * static_cast<double>(true_positives) / static_cast<double>(num_true_plus_predicted);
 }
 
 double matthews(std::span<const int32_t> true_classes, std::span<const int32_t> predictions) {
