@@ -39,9 +39,9 @@ VocabularySizes vocabulary_sizes_of(const text::Tokenizers& tokenizers);
 void require_same_parameters(const ModelConfig& checkpoint_config, const ModelConfig& config,
                              const VocabularySizes& vocabulary_sizes, const std::string& option_name);
 
-// Copies all parameters from the checkpoint, of a parameter without a whole master the elements that this process holds
-// (nn::Parameter::divide_master()), and warns about NaN and infinite values. Throws Error(input) if a tensor
-// is missing, unknown or of another shape or type.
+// Copies all parameters from the checkpoint and warns about NaN and infinite values. To a master that the processes
+// divide (nn::Parameter::divide_master()), copies only the elements that this process holds. Throws Error(input) if a
+// tensor is missing, unknown or of another shape or type.
 void load_parameters(const io::Checkpoint& checkpoint, nn::ParameterList& parameters);
 
 // A list of fp32 and int64 tensors to write to a checkpoint. add() copies GPU tensors to main memory. Tensors in main
