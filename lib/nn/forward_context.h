@@ -1,5 +1,6 @@
-// The context of a forward pass: random seed, number of the update, and offset of the batch's rows. Every stage
-// receives the context; dropout and stochastic stages derive their random numbers from its values.
+// The context of a forward pass, which every stage receives. Dropout and stochastic stages derive their random numbers
+// from its seed, its update number and its row offset. The context also contains the requests of training procedures,
+// the processes of the job, and the settings of recomputation and of CUDA graphs.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,8 @@
 namespace mh::nn {
 
 // A request from a training procedure, for one forward pass, to the attention stages of one method or to a backbone.
-// Example: model::SkipLayers, a request to skip layers. The method or backbone derives its own type from Request, and
-// finds the request by that type (Requests::find).
+// Example: model::SkipLayersRequest, a request to skip layers. The method or backbone derives its own type from
+// Request, and finds the request by that type (Requests::find).
 class Request {
  public:
   virtual ~Request() = default;

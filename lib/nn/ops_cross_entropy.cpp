@@ -27,7 +27,8 @@ int64_t rows_per_slice(int64_t vocabulary_size, bool is_on_gpu) {
                    : std::clamp<int64_t>((16 << 20) / vocabulary_size, 64, 1024);
 }
 
-// Losses and gradients of all slices. The gradients are derivatives of the sum of all losses; undefined if not needed.
+// Losses and gradients of all slices. The gradients are derivatives of the sum of the smoothed losses of all rows;
+// undefined if not needed.
 struct LossesAndGradients {
   at::Tensor dhidden;      // (N, d): gradient of `hidden`, in its type
   at::Tensor dweight;      // (rows, d): gradient of the weight, fp32 or wider
