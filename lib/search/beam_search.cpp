@@ -144,7 +144,7 @@ class HostSearch {
     std::iota(old_indices.begin(), old_indices.end(), size_t{0});
     for (size_t b = beams_.size(); b-- > 0;) {
       if (!beams_[b].live_hypotheses.empty()) continue;
-      results_[beams_[b].sentence] = policy_.results(beams_[b]);
+      results_[beams_[b].sentence] = policy_.take_results(beams_[b]);
       if (b + 1 < beams_.size()) beams_[b] = std::move(beams_.back());
       old_indices[b] = old_indices.back();
       beams_.pop_back();

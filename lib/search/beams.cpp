@@ -107,7 +107,7 @@ void BeamPolicy::throw_no_candidates() {
                "lower --min-length, or leave out --no-unknown");
 }
 
-std::vector<Hypothesis> BeamPolicy::results(Beam& beam) const {
+std::vector<Hypothesis> BeamPolicy::take_results(Beam& beam) const {
   std::vector<Hypothesis>& hypotheses = beam.finished_hypotheses;
   if (!is_sampling())
     std::stable_sort(hypotheses.begin(), hypotheses.end(),

@@ -73,7 +73,7 @@ class BeamPolicy {
   [[noreturn]] static void throw_no_candidates();
   // Moves the finished hypotheses out of a beam and returns them, best first, or in the order of sample numbers with
   // sampling.
-  std::vector<Hypothesis> results(Beam& beam) const;
+  std::vector<Hypothesis> take_results(Beam& beam) const;
 
  private:
   // Returns the finished hypothesis that extends the live hypothesis p of `length` tokens by the end token.

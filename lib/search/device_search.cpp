@@ -48,7 +48,7 @@ class DeviceSearch {
       const int64_t num_steps = num_steps_until_read(), initial_length = length_;
       prepare_inputs(num_steps);
       for (int64_t step = 0; step < num_steps && stop_signal() == 0; ++step) {
-        step_extensions.push_back(policy_.is_sampling() ? sample_extensions(step) : extensions_of(step));
+        step_extensions.push_back(policy_.is_sampling() ? extend_samples(step) : extend_beams(step));
         ++length_;
       }
       apply_extensions(step_extensions, initial_length);
@@ -114,7 +114,7 @@ class DeviceSearch {
 
   // Computes a step of beam search and returns the extensions. Sets `tokens_` and `log_probabilities_` from the first
   // `beam` extensions that do not end with the end token, best first, and reorders the decoding state accordingly.
-  Extensions extensions_of(int64_t step) {
+  Extensions extend_beams(int64_t step) {
     const int64_t beam_size = policy_.options().beam, num_extensions = 2 * beam_size,
                   old_rows_per_sentence = rows_per_sentence_;
     const at::Tensor logits = next_logits();
@@ -164,7 +164,7 @@ class DeviceSearch {
   }
 
   // Computes a step of sampling and returns the extensions. Each sample stays in its row.
-  Extensions sample_extensions(int64_t step) {
+  Extensions extend_samples(int64_t step) {
     const SamplingOptions& o = policy_.sampling();
     const at::Tensor logits = next_logits();
     const std::vector<int32_t> excluded_tokens = policy_.excluded_tokens(length_);
@@ -247,7 +247,7 @@ class DeviceSearch {
     std::vector<int64_t> live_indices;
     for (size_t b = 0; b < beams_.size(); ++b) {
       if (beams_[b].live_hypotheses.empty()) {
-        results_[beams_[b].sentence] = policy_.results(beams_[b]);
+        results_[beams_[b].sentence] = policy_.take_results(beams_[b]);
       } else {
         live_beams.push_back(std::move(beams_[b]));
         live_indices.push_back(static_cast<int64_t>(b));
