@@ -76,15 +76,15 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
       load_tile<Traits::kQueries, kSize, Traits::kStride>(
           thread, shared.dout[stage], {dout_data, dout.row_stride, end, params.value_size, params.has_aligned_rows}, i);
       const int key = i + key_shift;
-      const auto load_keys = [&](typename Traits::KvWindow& to, GlobalMatrix<const T> matrix) {
+      const auto load_window = [&](typename Traits::KvWindow& to, GlobalMatrix<const T> matrix) {
         if (is_first) {
           to.template load<Traits::kWindowRows>(thread, 0, matrix, key);
         } else {  // only the rows that the previous tile did not load
           to.template load<Traits::kQueries>(thread, ring_row + Traits::kDistances, matrix, key + Traits::kDistances);
         }
       };
-      load_keys(shared.k, {key_data, k.row_stride, range_keys.end, params.key_size, params.has_aligned_rows});
-      load_keys(shared.v, {value_data, v.row_stride, range_keys.end, params.value_size, params.has_aligned_rows});
+      load_window(shared.k, {key_data, k.row_stride, range_keys.end, params.key_size, params.has_aligned_rows});
+      load_window(shared.v, {value_data, v.row_stride, range_keys.end, params.value_size, params.has_aligned_rows});
     };
     const auto visit = [&](int i, int stage, int ring_row) {
       add_biases<Traits::kQueries, kSize>(thread, params, head, shared.q[stage], shared.q_v);
@@ -94,8 +94,8 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
                                                   shared.q_v);
       // Adds to each element of `to` (distances, queries) the product of a row of `left` (q + u or dO of the query)
       // with a row of `right` (the key or value that the query and the distance determine).
-      const auto multiply_keys = [&](Accumulator(&to)[Traits::kQueries / 8], const T* left,
-                                     const typename Traits::KvWindow& right) {
+      const auto multiply_window = [&](Accumulator(&to)[Traits::kQueries / 8], const T* left,
+                                       const typename Traits::KvWindow& right) {
         MH_FOR (m, Traits::kQueries / 16) {
           multiply_sliding<kSize, 32>(thread, window_products, left + m * 16 * Traits::kStride, right,
                                       ring_row + 16 * m + 16 * thread.warp());
@@ -106,9 +106,9 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
             }
         }
       };
-      multiply_keys(p, shared.q[stage], shared.k);
+      multiply_window(p, shared.q[stage], shared.k);
       apply_distance_mask(thread, params, range_keys, end, i, key_shift + 16 * thread.warp(), p);
-      multiply_keys(ds, shared.dout[stage], shared.v);
+      multiply_window(ds, shared.dout[stage], shared.v);
       uint32_t dropout_keep_bits = 0;
       if (params.has_dropout())
         dropout_keep_bits =
