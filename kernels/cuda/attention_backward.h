@@ -31,7 +31,7 @@ MH_DEVICE void attention_delta(const Thread& thread, const AttentionParams& para
   for (int c = thread.lane(); c < params.value_size; c += 32)
     sum += to_float(thread, out[c]) * to_float(thread, dout[c]);
   MH_UNROLL
-  for (int bits = 1; bits < 32; bits *= 2) sum += thread.shuffle_xor(sum, bits);
+  for (int lane_mask = 1; lane_mask < 32; lane_mask *= 2) sum += thread.shuffle_xor(sum, lane_mask);
   if (thread.lane() == 0) tensors.delta[thread.block_y() * params.queries + row] = sum;
 }
 
@@ -67,7 +67,7 @@ MH_DEVICE void store_column_sums(const Thread& thread, const Accumulator (&sums)
     MH_FOR (e, 2) {
       float x = sums[n].x[e] + sums[n].x[2 + e];
       MH_UNROLL
-      for (int bits = 4; bits < 32; bits *= 2) x += thread.shuffle_xor(x, bits);
+      for (int lane_mask = 4; lane_mask < 32; lane_mask *= 2) x += thread.shuffle_xor(x, lane_mask);
       if (thread.lane() < 4) warp_sums[thread.warp() * kColumns + n * 8 + 2 * thread.lane() + e] = x;
     }
   thread.barrier();
@@ -154,7 +154,7 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionPar
       first + thread.warp() * 16);
   if (tensors.dscale == nullptr || column > 0) return;
   MH_UNROLL
-  for (int bits = 1; bits < 32; bits *= 2) dscale += thread.shuffle_xor(dscale, bits);
+  for (int lane_mask = 1; lane_mask < 32; lane_mask *= 2) dscale += thread.shuffle_xor(dscale, lane_mask);
   auto* warp_sums = reinterpret_cast<float*>(shared.k[0]);
   if (thread.lane() == 0) warp_sums[thread.warp()] = dscale;
   thread.barrier();
@@ -196,19 +196,20 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
   const int64_t b = thread.block_y() / params.value_heads, head = thread.block_y() % params.value_heads;
   const int64_t key_head = params.key_head(head), value_head = params.value_head(head);
   const int g = thread.lane() / 4, t = thread.lane() % 4;
-  int first = thread.block_x() * Traits::kKeys, keys = static_cast<int>(params.keys), range_index = 0;
+  // The keys of the block are among the keys `first` … `key_end` - 1.
+  int first = thread.block_x() * Traits::kKeys, key_end = static_cast<int>(params.keys), range_index = 0;
   if constexpr (kRelative) {
     const IndexRange tile = tile_of_key_ranges(params, first, Traits::kKeys, range_index);
     if (range_index == params.relative.num_key_ranges) return;
-    first = tile.first, keys = tile.end;
+    first = tile.first, key_end = tile.end;
   }
   const int row = first + thread.warp() * 16 + g;
-  const IndexRange query_range = attending_queries(params, b, first, Traits::kKeys, keys);
-  const int num_unpadded_keys = num_unpadded_keys_of(params, b, keys);
-  const T *queries = row_of(q, b, head, 0), *dout_data = row_of(dout, b, head, 0);
+  const IndexRange query_range = attending_queries(params, b, first, Traits::kKeys, key_end);
+  const int num_unpadded_keys = num_unpadded_keys_of(params, b, key_end);
+  const T *q_data = row_of(q, b, head, 0), *dout_data = row_of(dout, b, head, 0);
   const auto load_queries = [&](int i, int stage, [[maybe_unused]] int ring_row, [[maybe_unused]] bool is_first) {
     load_tile<Traits::kQueries, kSize, Traits::kStride>(
-        thread, shared.q[stage], {queries, q.row_stride, query_range.end, params.key_size, params.has_aligned_rows}, i);
+        thread, shared.q[stage], {q_data, q.row_stride, query_range.end, params.key_size, params.has_aligned_rows}, i);
     load_tile<Traits::kQueries, kSize, Traits::kStride>(
         thread, shared.dout[stage],
         {dout_data, dout.row_stride, query_range.end, params.value_size, params.has_aligned_rows}, i);
@@ -218,7 +219,7 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
     }
   };
   // Padding keys are not read; their contents are arbitrary.
-  const int key_limit = num_unpadded_keys < keys ? num_unpadded_keys : keys;
+  const int key_limit = num_unpadded_keys < key_end ? num_unpadded_keys : key_end;
   load_tile<Traits::kKeys, kSize, Traits::kStride>(
       thread, shared.k, matrix_of_head(k, b, key_head, key_limit, params.key_size, params.has_aligned_rows), first);
   load_tile<Traits::kKeys, kSize, Traits::kStride>(
@@ -276,13 +277,13 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
   const int warp_first = first + thread.warp() * 16;
   if constexpr (kComputeDk)
     store_rows<kSize, Traits::kStride>(thread, shared.k + warp_offset, dk_sums, factor,
-                                       matrix_of_head(dk, b, tensors.has_one_reader_per_kv_head ? key_head : head, keys,
-                                                      params.key_size, params.has_aligned_rows),
+                                       matrix_of_head(dk, b, tensors.has_one_reader_per_kv_head ? key_head : head,
+                                                      key_end, params.key_size, params.has_aligned_rows),
                                        warp_first);
   if constexpr (kComputeDv)
     store_rows<kSize, Traits::kStride>(thread, shared.v + warp_offset, dv_sums, factor,
                                        matrix_of_head(dv, b, tensors.has_one_reader_per_kv_head ? value_head : head,
-                                                      keys, params.value_size, params.has_aligned_rows),
+                                                      key_end, params.value_size, params.has_aligned_rows),
                                        warp_first);
 }
 

@@ -112,8 +112,8 @@ MH_DEVICE void for_each_key_tile(const Thread& thread, const AttentionParams& pa
   const int64_t b = tile.b, head = tile.head;
   const int first = tile.first;
   const StridedTensor<const T>&k = tensors.k, &v = tensors.v;
-  const T* keys = row_of(k, b, params.key_head(head), 0);
-  const T* values = kLoadValues ? row_of(v, b, params.value_head(head), 0) : nullptr;
+  const T* k_data = row_of(k, b, params.key_head(head), 0);
+  const T* v_data = kLoadValues ? row_of(v, b, params.value_head(head), 0) : nullptr;
   for (int range_index = 0; range_index < (kRelative ? params.relative.num_key_ranges : 1); ++range_index) {
     IndexRange range = tile.visible_range;
     if constexpr (kRelative) {
@@ -122,10 +122,10 @@ MH_DEVICE void for_each_key_tile(const Thread& thread, const AttentionParams& pa
     }
     const auto load = [&](int s, int stage, [[maybe_unused]] int ring_row, [[maybe_unused]] bool is_first) {
       load_tile<Traits::kKeys, kSize, Traits::kStride>(
-          thread, shared.k[stage], {keys, k.row_stride, range.end, params.key_size, params.has_aligned_rows}, s);
+          thread, shared.k[stage], {k_data, k.row_stride, range.end, params.key_size, params.has_aligned_rows}, s);
       if constexpr (kLoadValues)
         load_tile<Traits::kKeys, kSize, Traits::kStride>(
-            thread, shared.v[stage], {values, v.row_stride, range.end, params.value_size, params.has_aligned_rows}, s);
+            thread, shared.v[stage], {v_data, v.row_stride, range.end, params.value_size, params.has_aligned_rows}, s);
       if constexpr (kRelative) {
         if (is_first) shared.load_first_window(thread, params, head, params.relative.key_ranges[range_index], first, s);
         else shared.advance_window(thread, params, head, params.relative.key_ranges[range_index], first, s, ring_row);

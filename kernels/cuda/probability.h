@@ -29,9 +29,10 @@ MH_DEVICE IndexRange visible_keys(const AttentionParams& params, int64_t b, int 
 }
 
 // Returns a range that includes all queries that see at least one of the keys `first` … `first` + `count` - 1 of batch
-// row b; empty if all of these keys are padding. Keys from key keys_end on do not exist.
-MH_DEVICE IndexRange attending_queries(const AttentionParams& params, int64_t b, int first, int count, int keys_end) {
-  const int end = first + count < keys_end ? first + count : keys_end;
+// row b; empty if all of these keys are padding. Keys from key `key_end` on are ignored: they do not exist, or belong
+// to the next key range.
+MH_DEVICE IndexRange attending_queries(const AttentionParams& params, int64_t b, int first, int count, int key_end) {
+  const int end = first + count < key_end ? first + count : key_end;
   const int queries = static_cast<int>(params.queries), causal_offset = static_cast<int>(params.keys) - queries;
   IndexRange query_range{0, queries};
   if (params.key_lengths != nullptr && params.key_lengths[b] <= first) return {0, 0};
@@ -43,19 +44,19 @@ MH_DEVICE IndexRange attending_queries(const AttentionParams& params, int64_t b,
   return query_range;
 }
 
-// Returns whether query i exists and sees key s. No query sees keys from key `num_unpadded_keys` on, which are padding
-// or belong to the next split.
-MH_DEVICE bool is_visible(const AttentionParams& params, int num_unpadded_keys, int i, int s) {
+// Returns whether query i exists and sees key s. Keys from key `key_end` on count as masked: they are padding, or
+// belong to the next split or key range.
+MH_DEVICE bool is_visible(const AttentionParams& params, int key_end, int i, int s) {
   const int causal_offset = static_cast<int>(params.keys - params.queries);
-  return i < params.queries && s < num_unpadded_keys &&
+  return i < params.queries && s < key_end &&
          (!params.causal ||
           (s <= causal_offset + i && (params.window == 0 || s > causal_offset + i - static_cast<int>(params.window))));
 }
 
 // Returns whether all of the `queries` queries from query i on see all of the `keys` keys from key s on.
-MH_DEVICE bool all_visible(const AttentionParams& params, int num_unpadded_keys, int i, int queries, int s, int keys) {
+MH_DEVICE bool all_visible(const AttentionParams& params, int key_end, int i, int queries, int s, int keys) {
   const int causal_offset = static_cast<int>(params.keys - params.queries);
-  return i + queries <= params.queries && s + keys <= num_unpadded_keys &&
+  return i + queries <= params.queries && s + keys <= key_end &&
          (!params.causal ||
           (s + keys <= causal_offset + i + 1 &&
            (params.window == 0 || s > causal_offset + i + queries - 1 - static_cast<int>(params.window))));
@@ -65,16 +66,16 @@ MH_DEVICE bool all_visible(const AttentionParams& params, int num_unpadded_keys,
 // 8 kColumnFragments): rows are queries from query i on, columns are keys from key s on; if kTransposed, rows are keys
 // and columns are queries. Returns early if the tile has no masked pair. Called by all lanes of a warp.
 template <bool kTransposed, int kColumnFragments, class Thread>
-MH_DEVICE void apply_mask(const Thread& thread, const AttentionParams& params, int num_unpadded_keys, int i, int s,
+MH_DEVICE void apply_mask(const Thread& thread, const AttentionParams& params, int key_end, int i, int s,
                           Accumulator (&products)[kColumnFragments]) {
-  if (kTransposed ? all_visible(params, num_unpadded_keys, i, 8 * kColumnFragments, s, 16)
-                  : all_visible(params, num_unpadded_keys, i, 16, s, 8 * kColumnFragments))
+  if (kTransposed ? all_visible(params, key_end, i, 8 * kColumnFragments, s, 16)
+                  : all_visible(params, key_end, i, 16, s, 8 * kColumnFragments))
     return;
   const int g = thread.lane() / 4, t = thread.lane() % 4;
   MH_FOR (n, kColumnFragments)
     MH_FOR (e, 4) {
       const int row = g + e / 2 * 8, column = n * 8 + 2 * t + e % 2;
-      if (!is_visible(params, num_unpadded_keys, i + (kTransposed ? column : row), s + (kTransposed ? row : column)))
+      if (!is_visible(params, key_end, i + (kTransposed ? column : row), s + (kTransposed ? row : column)))
         products[n].x[e] = -INFINITY;
     }
 }
@@ -134,7 +135,7 @@ MH_DEVICE uint32_t accumulator_bits(const Draw& draw) {
   for (int c = 0; c < 4 * kColumnFragments; c += kBitsPerDraw) bits |= draw(c) << c;
   return bits;
 }
-// Returns the dropout factor of the element whose bit in accumulator_bits() is bit x: `scale` if it is set, else 0.
+// Returns the dropout factor of the element of bit x in accumulator_bits(): `scale` if the bit is set, otherwise 0.
 MH_DEVICE float dropout_factor(uint32_t bits, int x, float scale) { return (bits >> x & 1) != 0 ? scale : 0; }
 // Multiplies a lane's accumulators by their dropout factors.
 template <int kColumnFragments>
