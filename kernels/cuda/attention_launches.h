@@ -378,7 +378,7 @@ struct AttentionLaunches {
   }
 
  private:
-  static constexpr bool kSeparatePasses = kSeparateKeyValuePasses<T, kSize>;
+  static constexpr bool kSeparateHeadMixingPasses = kSeparateKeyValuePasses<T, kSize>;
   static constexpr const char* kTooLarge = "head counts or head sizes whose tiles exceed the shared memory of a block";
 
   // Returns batch * heads, the number of blocks in y.
@@ -467,9 +467,11 @@ struct AttentionLaunches {
         HeadMixingForwardTiles<T, kSize, kRelative>::plan(params, max_shared_bytes).num_stages > 0 &&
         HeadMixingMatrixGradientTiles<T, kSize, kRelative>::plan(params, max_shared_bytes).num_stages > 0 &&
         HeadMixingQueryGradientTiles<T, kSize, kRelative>::plan(params, max_shared_bytes).num_stages > 0 &&
-        HeadMixingKeyGradientTiles<T, kSize, !kSeparatePasses, true, kResident>::plan(params, max_shared_bytes)
+        HeadMixingKeyGradientTiles<T, kSize, !kSeparateHeadMixingPasses, true, kResident>::plan(params,
+                                                                                                max_shared_bytes)
                 .num_stages > 0 &&
-        HeadMixingKeyGradientTiles<T, kSize, true, !kSeparatePasses, kResident>::plan(params, max_shared_bytes)
+        HeadMixingKeyGradientTiles<T, kSize, true, !kSeparateHeadMixingPasses, kResident>::plan(params,
+                                                                                                max_shared_bytes)
                 .num_stages > 0;
     if constexpr (kRelative)
       is_supported = is_supported && HeadMixingKeyGradientTiles<T, kSize, true, false, ResidentRows::distances>::plan(
@@ -482,10 +484,10 @@ struct AttentionLaunches {
   static const char* head_mixing_forward_of(const Launcher& launcher, const AttentionParams& params,
                                             const AttentionTensors& tensors) {
     const int max_shared_bytes = launcher.max_shared_memory();
-    AttentionParams logit_params = params;
-    logit_params.value_heads = params.heads, logit_params.head_scales = nullptr, logit_params.value_size = 0;
-    if (const char* problem = launch_forward<false, kRelative>(launcher, logit_params, tensors)) return problem;
-    if (const char* problem = launch_combine(launcher, logit_params, tensors)) return problem;
+    AttentionParams lse_params = params;
+    lse_params.value_heads = params.heads, lse_params.head_scales = nullptr, lse_params.value_size = 0;
+    if (const char* problem = launch_forward<false, kRelative>(launcher, lse_params, tensors)) return problem;
+    if (const char* problem = launch_combine(launcher, lse_params, tensors)) return problem;
     const HeadMixingSplits splits(tensors);
     const char* problem = nullptr;
     const auto forward_row_mix = [&](auto row_mix) {
@@ -536,7 +538,7 @@ struct AttentionLaunches {
               launcher, params, kernel_tensors, num_distance_tiles_of, DistanceGradientBody::Traits::kColumnBlocks))
         return problem;
     }
-    if constexpr (kSeparatePasses) {
+    if constexpr (kSeparateHeadMixingPasses) {
       const char* problem = head_mixing_key_gradient<true, false, kRelative>(launcher, params, kernel_tensors);
       return problem != nullptr ? problem
                                 : head_mixing_key_gradient<false, true, kRelative>(launcher, params, kernel_tensors);

@@ -10,7 +10,7 @@ usage: resources.py LOG TABLE [--all] [--write]
 A kernel that spills more bytes than in TABLE is an error with any compiler. The other columns are compared only if LOG and TABLE have
 the same version of nvcc. `spills` and `stack` are bytes per thread; `shared` is static shared memory in bytes per block, without the
 dynamic shared memory of a launch. For a function that kernels call, ptxas reports neither registers nor shared memory: both are `nan`.
-Exit status: 0 no difference, 1 a kernel differs or spills, 2 wrong usage, 3 LOG or TABLE is damaged.
+Exit status: 0 no difference, 1 a kernel differs or spills more, 2 wrong usage, 3 LOG or TABLE is damaged.
 """
 import pathlib
 import re

@@ -22,8 +22,8 @@ struct GpuThread {
 
   MH_DEVICE void barrier() const { __syncthreads(); }
   MH_DEVICE void warp_barrier() const { __syncwarp(); }
-  // Returns the argument x of lane `lane() ^ bits`. Called by all lanes of a warp.
-  MH_DEVICE float shuffle_xor(float x, int bits) const { return __shfl_xor_sync(0xFFFFFFFFu, x, bits); }
+  // Returns the argument x of lane `lane() ^ lane_mask`. Called by all lanes of a warp.
+  MH_DEVICE float shuffle_xor(float x, int lane_mask) const { return __shfl_xor_sync(0xFFFFFFFFu, x, lane_mask); }
 
   // Returns 2^x, approximately. Results below 2^-126 are flushed to zero, which saves the two multiplications of exp2f.
   MH_DEVICE float exp2(float x) const {

@@ -180,8 +180,9 @@ MH_DEVICE void head_mixing_matrix_gradient(const Thread& thread, const Attention
     }
 }
 
-// Rounds a weight of the mixing matrix as the mixing of gradients rounds it: to 16 bits if it uses tensor cores
-// (SharedMatrix). Delta must use the same rounded weights, so that it equals Σ P dP. scale: the scale of fp16 weights.
+// Rounds a weight of the mixing matrix as the mixing of gradients rounds it: to 16 bits if the mixing uses
+// tensor cores (SharedMatrix). Delta must use the same rounded weights, so that it equals Σ P dP. scale: the scale of
+// fp16 weights.
 struct WeightRounding {
   bool to_bf16, to_fp16;
   float scale = 1;

@@ -51,8 +51,9 @@ struct RowStats {
 // probability * derivative of the logit with respect to the product. kFastPath: assumes softmax, and that all queries
 // see all keys.
 template <bool kFastPath, int kColumnFragments, class Thread>
-MH_DEVICE void to_slopes(const Thread& thread, const AttentionParams& params, ProductTile tile, const RowStats& stats,
-                         Accumulator (&p)[kColumnFragments], Accumulator (&slopes)[kColumnFragments]) {
+MH_DEVICE void to_probabilities_and_slopes(const Thread& thread, const AttentionParams& params, ProductTile tile,
+                                           const RowStats& stats, Accumulator (&p)[kColumnFragments],
+                                           Accumulator (&slopes)[kColumnFragments]) {
   const auto exponentials = [&](const auto& normaliser) {
     MH_FOR (n, kColumnFragments)
       MH_FOR (i, 4) {
@@ -354,8 +355,8 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
                 thread, query_rows + j * Traits::kQueries * kStride, key_rows,
                 [&](int row_tile, Accumulator(&p)[Sizes::kKeys / 8]) {
                   Accumulator slopes[Sizes::kKeys / 8];
-                  to_slopes<kFastPath>(thread, params, {first + 16 * row_tile, key, visible_range.end},
-                                       stats[o][row_tile], p, slopes);
+                  to_probabilities_and_slopes<kFastPath>(
+                      thread, params, {first + 16 * row_tile, key, visible_range.end}, stats[o][row_tile], p, slopes);
                   if (!kFastPath && params.has_dropout() && params.dropout_before_mixing)
                     to_logit_gradients<T, true>(thread, tile, j, row_tile, stats[o][row_tile], slopes, dropout);
                   else to_logit_gradients<T, false>(thread, tile, j, row_tile, stats[o][row_tile], slopes, dropout);
@@ -501,7 +502,8 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
               multiply_transposed<kSize, kStride, kSize / 16>(thread, dp, dout_rows + head * 16 * kStride,
                                                               value_rows + head * kKeys * kStride);
             if (head < params.heads) {
-              to_slopes<kFastPath>(thread, params, {query, first, num_unpadded_keys}, stats[o], p, slopes[o]);
+              to_probabilities_and_slopes<kFastPath>(thread, params, {query, first, num_unpadded_keys}, stats[o], p,
+                                                     slopes[o]);
               if (!kFastPath && params.has_dropout() && params.dropout_before_mixing)
                 apply_dropout(params, b, head, query + g, first + 2 * t, p);
               probabilities.template put<Probability>(thread, head, 0, p);
