@@ -1,4 +1,4 @@
-// Computes attention without head mixing and its gradient in tiles, or by the decode kernel, and instantiates
+// Computes attention without head mixing, in tiles or by the decode kernel, and its gradient, in tiles. Instantiates
 // AttentionLoops for one instruction set, for fp32 and bf16 tensors.
 #include "cpu/attention.h"
 
@@ -185,7 +185,7 @@ MH_INLINE void fill_masked(int64_t count, float value, float* x) {
 }
 
 // Computes the logits s of a block of queries, with the term of relative positions added. The logits of query i begin
-// at s + i * row_stride.
+// at s + i * row_stride. With relative positions, also adds u to the packed queries, which accumulate_dk() reads later.
 template <class RegisterTile, class Products>
 MH_INLINE void compute_logits(const AttentionParams& params, const QueryBlock& block, const RelativePositions& relative,
                               Products& products, int64_t row_stride, float* s) {

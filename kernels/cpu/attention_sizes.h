@@ -24,10 +24,10 @@ MH_INLINE int64_t dropout_mask_scratch_floats(const AttentionParams& params, int
   return params.has_dropout() ? span + 2 * kDropoutGroupSize : 0;
 }
 
-// Returns the number of keys of a span: the largest multiple of 64 such that `tiles` tiles of logits (kBlockQueries,
-// span) take at most a quarter of the L2 cache; at least 64, and at most the number of keys, rounded up. bf16 products
-// require multiples of 64. Measured at 16384 keys: the backward pass takes 0.6 times as long as with one span of all
-// keys, and spans of half or twice the size take the same time.
+// Returns the number of keys of a span: the largest multiple of 64 such that `num_tiles` tiles of logits
+// (kBlockQueries, span) take at most a quarter of the L2 cache; at least 64, and at most the number of keys, rounded up
+// to a multiple of 64. bf16 products require multiples of 64. Measured at 16384 keys: the backward pass takes 0.6 times
+// as long as with one span of all keys, and spans of half or twice the size take the same time.
 MH_INLINE int64_t span_of(const AttentionParams& params, int64_t num_tiles) {
   constexpr int64_t key_multiple = 64;
   const int64_t logit_bytes_per_key = num_tiles * kBlockQueries * static_cast<int64_t>(sizeof(float));

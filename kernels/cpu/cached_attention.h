@@ -1,5 +1,5 @@
-// Attention of one query to the key/value cache, which is read in place. The query is the new position of one
-// hypothesis and head.
+// Attention of one query to the key/value cache, which is read in place. The query belongs to the new position of
+// one hypothesis, in one head.
 //
 // Hypotheses of a beam search that continue the same prefix share its keys and values: CachedQuery::cache_row_of has
 // the cache row of each position, so hypotheses with a common prefix read the same memory, and no key or value is

@@ -2,12 +2,12 @@
 //
 // Tiling: there are three steps. In the first and the last step, several threads may compute different heads.
 //
-// - decode_logits() computes one query head. It holds up to 64 columns of the scaled query in up to 4 vectors, and sums
-//   the products of these columns with each key in a vector of 16 partial sums.
+// - decode_logits() computes the logits of one query head. It holds up to 64 columns of the scaled query in up to 4
+//   vectors, and sums the products of these columns with each key in a vector of 16 partial sums.
 // - decode_mix() computes one query after another, each for all heads: the softmax, then the mixing in chunks of 128
 //   keys, which take 8 KiB for 16 heads.
-// - decode_values() computes one value head. It sums up to 64 columns of the output at a time, in 4 vectors of
-//   accumulators, over all keys.
+// - decode_values() computes the output of one value head. It sums up to 64 columns of the output at a time, in 4
+//   vectors of accumulators, over all keys.
 //
 // Keys and values are not copied. The scratch memory, which the steps share (head_mixing_decode_scratch_floats), holds
 // mainly the logits of all heads. It takes 41 KiB for one query, 16 heads and 512 keys, while the keys and the values,
@@ -131,7 +131,7 @@ void HeadMixingLoops<L, T>::decode_mix(const AttentionParams& params, float* lse
   }
 }
 
-// Computes value head i for all queries.
+// Computes the output of value head i for all queries.
 template <SimdLevel L, class T>
 void HeadMixingLoops<L, T>::decode_values(const AttentionParams& params, int64_t i, HeadsView<const T> v,
                                           HeadsView<T> out, float* shared_scratch) {

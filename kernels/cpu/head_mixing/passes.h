@@ -238,14 +238,15 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryS
       for (int64_t i = count; i < visible_range.padded_queries; ++i)  // padding rows add nothing to gradients
         for (float* tile : {p, dp}) std::fill_n(tile + i * layout.query_stride(), layout.query_stride(), 0.0F);
       for (int64_t j = 0; j < params.heads; ++j) {
-        const int64_t key_offset = j * layout.padded_keys() * layout.dk, query_offset = j * layout.rows * layout.dk;
+        const int64_t head_key_offset = j * layout.padded_keys() * layout.dk,
+                      head_query_offset = j * layout.rows * layout.dk;
         const HeadTile dlogits{dp + j * kChunkKeys, bf16_tile};
-        add_tile_product(params, layout, visible_range, layout.dk, dlogits, operands.keys + key_offset,
-                         dq_sums + query_offset);
+        add_tile_product(params, layout, visible_range, layout.dk, dlogits, operands.keys + head_key_offset,
+                         dq_sums + head_query_offset);
         if (params.has_relative_positions())
           position_term_backward(params, layout, visible_range, j, distances, dp, {tensors.dr, dq_v});
-        add_transposed_tile_product(params, layout, visible_range, layout.dk, dlogits, packed_q + query_offset,
-                                    dk + key_offset);
+        add_transposed_tile_product(params, layout, visible_range, layout.dk, dlogits, packed_q + head_query_offset,
+                                    dk + head_key_offset);
       }
       for (int64_t i = 0; i < params.value_heads; ++i)
         add_transposed_tile_product(params, layout, visible_range, layout.dv, {p + i * kChunkKeys, bf16_tile},

@@ -92,14 +92,14 @@ void multiply_rows_fp32(const TileLayout& layout, const PackedRowSpec& row_spec,
     }
 }
 
-// Computes `sums` (queries, padded_size) += `tile` (queries, keys) · `values` (keys, padded_size) for one head, in
-// fp32.
+// Computes `sums` (queries, padded_size) += `tile` (queries, keys) · `right` (keys, padded_size) for one head, in fp32.
+// right: packed values or keys.
 void product_over_keys(const TileLayout& layout, const VisibleKeys& visible_range, int64_t padded_size,
-                       const float* tile, const float* values, float* sums) {
+                       const float* tile, const float* right, float* sums) {
   const auto add = [&](int64_t c, int64_t y, int64_t queries, int64_t count) {
     matmul<RegisterTile, true>(queries, padded_size, count,
                                {tile + c * layout.chunk_stride() + y * layout.query_stride(), layout.query_stride(), 1},
-                               {values + (visible_range.key_begin + c * kChunkKeys) * padded_size, padded_size},
+                               {right + (visible_range.key_begin + c * kChunkKeys) * padded_size, padded_size},
                                {sums + y * padded_size, padded_size});
   };
   for (int64_t c = 0; c * kChunkKeys < visible_range.num_keys; ++c) {
