@@ -5,7 +5,7 @@
 
 namespace mh::kernels {
 
-// softmax, or Sigsoftmax (Kanai et al. 2018): P ∝ exp(A) σ(A) = softmax(2A - softplus(A)).
+// softmax, or Sigsoftmax (Kanai et al. 2018): P = softmax(2A - softplus(A)) ∝ exp(A) σ(A).
 enum class Normaliser : uint8_t { softmax, sigsoftmax };
 
 }  // namespace mh::kernels
