@@ -101,7 +101,8 @@ const distributed::Group& join_readers(const std::vector<std::string>& files, co
     refuse_usage(str("a job of ", launch.size, " processes"), "files, which each process reads", input_name("-"),
                  "write the input to a file first");
   distributed::DeviceUse device_use;
-  if (launch.size > 1) device_use.device = device_in_job(args.device);  // before the first tensor, see choose_device()
+  // The device must be chosen before the first tensor is created, see choose_device().
+  if (launch.size > 1) device_use.device = device_in_job(args.device);
   const distributed::Group& group = join_processes(timeout, args.threads, device_use);
   if (!group.is_single()) {
     require_same_inputs(group, files);

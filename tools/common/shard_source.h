@@ -29,7 +29,7 @@ class ShardSource {
   const task::Task& task() const { return *task_; }
   bool holds_pairs() const { return header().side_of(0) == io::Side::source; }
   // Returns the dataset of the shard for a model. Throws Error(input) if the model does not read records of the shard's
-  // kind, if the vocabulary of the shard differs from the model's, or if the shard has no target token.
+  // kind, if the vocabulary of the shard differs from the model's, or if the shard has no target.
   std::shared_ptr<const task::Dataset> dataset_for(const model::LoadedModel& model) const;
   // Returns the result of dataset_for(). Throws Error(input) like dataset_for(), and for a shard without labels, on
   // which no loss can be computed.

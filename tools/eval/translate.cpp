@@ -115,7 +115,7 @@ void translate_lines(const Arguments& args, const TranslateJob& job) {
   int64_t num_lines = 0;
   std::vector<search::Sentence> batch_sentences;
   std::vector<std::string> locations;
-  const auto write_batch = [&] {
+  const auto translate_and_write = [&] {
     const int64_t first_line = num_lines - static_cast<int64_t>(batch_sentences.size());
     const auto hypotheses = translator.translate(
         std::move(batch_sentences),
@@ -143,10 +143,10 @@ void translate_lines(const Arguments& args, const TranslateJob& job) {
                                                    str(prefixes->name, ":", num_lines));
       }
       batch_sentences.push_back(std::move(sentence));
-      if (batch_sentences.size() == kLinesPerBatch) write_batch();
+      if (batch_sentences.size() == kLinesPerBatch) translate_and_write();
     }
   }
-  if (!batch_sentences.empty()) write_batch();
+  if (!batch_sentences.empty()) translate_and_write();
   progress.clear();
   if (prefixes != nullptr) text::require_line_count("the text", static_cast<size_t>(num_lines), *prefixes);
   warn_about_input(translator);

@@ -91,7 +91,8 @@ std::string regulariser_rows() {
   return rows;
 }
 
-// Returns a row for each rule of train.schedule.rule, with the defaults of its options.
+// Returns a row for each value of train.schedule.rule: whether the rule, with the defaults of its options, depends on
+// the length of training.
 std::string schedule_rows() {
   train::ScheduleOptions schedule;
   FieldLister lister;
