@@ -254,13 +254,13 @@ class Thread {
     int unused = 0;
     warp_operation("a warp barrier", unused, [](int*(&)[32]) {});
   }
-  float shuffle_xor(float x, int bits) const {
+  float shuffle_xor(float x, int lane_mask) const {
     struct Argument {
       float x, result;
-      int bits;
-    } argument{x, 0, bits};
+      int lane_mask;
+    } argument{x, 0, lane_mask};
     warp_operation("a warp shuffle", argument, [](Argument*(&lanes)[32]) {
-      for (int i = 0; i < 32; ++i) lanes[i]->result = lanes[i ^ lanes[i]->bits]->x;
+      for (int i = 0; i < 32; ++i) lanes[i]->result = lanes[i ^ lanes[i]->lane_mask]->x;
     });
     return argument.result;
   }

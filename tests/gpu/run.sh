@@ -104,7 +104,8 @@ skip() {
 }
 
 # add_counts NAME: adds the numbers of the last line `mh-tests: …` in the log of step NAME to the totals, and prints the
-# failed and skipped tests of the step.
+# failed and skipped tests of the step. Counts the step itself as failed if its log has no such line, or if $status is
+# not 0 although no test failed.
 add_counts() {
   local failed_before=$failed line log=$results/$1.log
   grep -E '^(skipped|failed): ' "$log"

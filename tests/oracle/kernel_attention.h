@@ -95,7 +95,7 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
       const auto dropout = [&](bool before_mixing, int64_t h, int64_t s) {
         return c.dropout_factor && before_mixing == c.dropout_before_mixing ? c.dropout_factor(b, h, t, s) : 1.0;
       };
-      const auto mix = [&](int64_t j, int64_t i) {
+      const auto mixing_weight = [&](int64_t j, int64_t i) {
         return c.matrix.empty() ? (i == j ? 1.0 : 0.0)
                                 : at(c.matrix, ((b * queries + t) * c.heads + j) * c.value_heads + i);
       };
@@ -145,7 +145,7 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
         const double scale = c.head_scales.empty() ? 1 : at(c.head_scales, b * c.value_heads + i);
         for (int64_t s = first; s < end; ++s) {
           for (int64_t j = 0; j < c.heads; ++j) {
-            const double term = mix(j, i) * dropout(true, j, s) * at(probs[static_cast<size_t>(j)], s);
+            const double term = mixing_weight(j, i) * dropout(true, j, s) * at(probs[static_cast<size_t>(j)], s);
             x[static_cast<size_t>(s)] += term,
                 x_magnitude[static_cast<size_t>(s)] += std::abs(term) * dropout(false, i, s);
           }
@@ -187,8 +187,8 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
             const double d_magnitude = at(dmixed_magnitude[static_cast<size_t>(i)], s);
             const auto dm_index = static_cast<size_t>(((b * queries + t) * c.heads + j) * c.value_heads + i);
             r.dm[dm_index] += factor * at(p_j, s) * d, r.dm_magnitude[dm_index] += factor * at(p_j, s) * d_magnitude;
-            dp[static_cast<size_t>(s)] += mix(j, i) * factor * d;
-            dp_magnitude[static_cast<size_t>(s)] += std::abs(mix(j, i)) * factor * d_magnitude;
+            dp[static_cast<size_t>(s)] += mixing_weight(j, i) * factor * d;
+            dp_magnitude[static_cast<size_t>(s)] += std::abs(mixing_weight(j, i)) * factor * d_magnitude;
           }
         for (int64_t s = first; s < end && !c.computes_delta_from_outputs; ++s) delta += at(p_j, s) * at(dp, s);
         for (int64_t s = first; s < end; ++s) delta_magnitude += at(p_j, s) * at(dp_magnitude, s);

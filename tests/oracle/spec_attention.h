@@ -131,25 +131,25 @@ Tensors run_with_gradients(const Inputs& x, at::ScalarType input_type, at::Scala
 inline Tensors term_magnitudes(const Inputs& x, at::ScalarType input_type) {
   const Tensors leaves = leaves_of(x, input_type, at::kDouble, at::kCPU);
   const at::Tensor p = probabilities_of(x, logits_of(x, leaves)).detach().requires_grad_();
-  Tensors magnitudes;
-  for (const at::Tensor& t : leaves) magnitudes.push_back(t.defined() ? t.detach().abs().requires_grad_() : t);
-  const at::Tensor out = head_outputs(x, p, magnitudes);
+  Tensors abs_leaves;
+  for (const at::Tensor& t : leaves) abs_leaves.push_back(t.defined() ? t.detach().abs().requires_grad_() : t);
+  const at::Tensor out = head_outputs(x, p, abs_leaves);
   out.backward(x.dout.to(input_type).to(at::kDouble).abs());
   const at::Tensor p_dp = p.detach() * p.grad(), da = p_dp + p.detach() * p_dp.sum(-1, true);  // P ∘ (dP + delta)
-  logits_of(x, magnitudes).backward(x.spec.normaliser == kernels::Normaliser::sigsoftmax ? 2 * da : da);
-  Tensors output_and_gradients{out.detach()};
-  for (const at::Tensor& t : magnitudes)
-    if (t.defined()) output_and_gradients.push_back(t.grad());
-  return output_and_gradients;
+  logits_of(x, abs_leaves).backward(x.spec.normaliser == kernels::Normaliser::sigsoftmax ? 2 * da : da);
+  Tensors magnitudes{out.detach()};
+  for (const at::Tensor& t : abs_leaves)
+    if (t.defined()) magnitudes.push_back(t.grad());
+  return magnitudes;
 }
 
 // Returns the maximum over all logits of the sum of the absolute values of a logit's terms.
 inline double logit_magnitude(const Inputs& x, at::ScalarType input_type) {
   const c10::NoGradGuard no_gradient;
-  Tensors magnitudes;
+  Tensors abs_leaves;
   for (const at::Tensor& t : leaves_of(x, input_type, at::kDouble, at::kCPU))
-    magnitudes.push_back(t.defined() ? t.abs() : t);
-  return logits_of(x, magnitudes).max().item<double>();
+    abs_leaves.push_back(t.defined() ? t.abs() : t);
+  return logits_of(x, abs_leaves).max().item<double>();
 }
 
 }  // namespace reference::spec

@@ -112,7 +112,7 @@ void add_dropout(Inputs& x) {
 
 }  // namespace
 
-TEST_CASE("fused attention and its gradients match the reference equations over random options at each CPU level",
+TEST_CASE("fused attention and its gradients match the reference equations over random options at each SIMD level",
           "[attention][policy]") {
   struct RestoreLevel {
     ~RestoreLevel() { kernels::set_simd_level(kernels::best_simd_level()), kernels::set_l2_cache_bytes(0); }
