@@ -14,10 +14,10 @@ namespace {
 
 // Returns the bytes of a checkpoint with corrected checksums of header and tensors, since the reader refuses mutations
 // with wrong checksums. Takes each checksum from the error message of the reader.
-std::string add_checksums(std::string bytes) {
+std::string correct_checksums(std::string bytes) {
   constexpr std::string_view kExpected = "the checksum ", kFound = "; found ";
   constexpr size_t kDigits = 16;
-  constexpr int kMaxCorrections = 8;  // checksums of header and tensors in the corpus' largest checkpoint
+  constexpr int kMaxCorrections = 8;  // more than the 5 checksums of a corpus checkpoint: header and 4 tensors
   for (int i = 0; i < kMaxCorrections; ++i) {
     try {
       io::Checkpoint(fuzz::memory_file(bytes)).verify();
@@ -37,7 +37,7 @@ std::string add_checksums(std::string bytes) {
 }  // namespace
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const std::string& path = fuzz::memory_file(add_checksums(std::string(fuzz::text_of(data, size))));
+  const std::string& path = fuzz::memory_file(correct_checksums(std::string(fuzz::text_of(data, size))));
   bool has_valid_header = false;
   fuzz::check(size, fuzz::kBinaryFactor, [&] {
     const io::Checkpoint checkpoint(path);

@@ -168,7 +168,7 @@ def add_checkpoints(corpus):
 
 
 def add_archive(corpus):
-    """Adds the small files of the archive: shards, configurations, logs, examples and questions."""
+    """Adds the small files of the archive: shards, vocabularies, configurations, up to four logs, examples and questions."""
     logs = 0
     with tarfile.open(ROOT / "tests/data/archive.tar.xz") as archive:
         for member in archive:

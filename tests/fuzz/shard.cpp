@@ -17,7 +17,7 @@ namespace {
 
 // Returns the bytes of a shard with corrected checksums of header and trailer, since a reader refuses mutations with
 // wrong checksums.
-std::string add_checksums(std::string bytes) {
+std::string correct_checksums(std::string bytes) {
   for (size_t offset = 0; offset + 8 <= bytes.size();) {
     const auto* frame = reinterpret_cast<const uint8_t*>(bytes.data()) + offset;
     const size_t remaining_bytes = bytes.size() - offset;
@@ -43,7 +43,7 @@ std::string add_checksums(std::string bytes) {
 }  // namespace
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const std::string& path = fuzz::memory_file(add_checksums(std::string(fuzz::text_of(data, size))));
+  const std::string& path = fuzz::memory_file(correct_checksums(std::string(fuzz::text_of(data, size))));
   fuzz::check(size, fuzz::kBinaryFactor, [&] {
     const io::ShardFile shard(path);
     shard.sequence_lengths();

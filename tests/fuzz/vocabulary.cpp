@@ -14,7 +14,7 @@ namespace {
 
 // Returns a vocabulary of mh-prep with a corrected checksum, since the reader refuses mutations with a wrong
 // checksum.
-std::string add_checksum(std::string text) {
+std::string correct_checksum(std::string text) {
   constexpr std::string_view kKey = "\nxxh64 ";
   const size_t key = text.find(kKey), end = key == text.npos ? text.npos : text.find("\n\n", key + 1);
   if (end == text.npos) return text;
@@ -29,7 +29,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   // The factor of text also applies to SentencePiece models, although these are binary: the library stores each piece,
   // of 9 bytes or more, in several objects and tables.
   fuzz::check(size, fuzz::kTextFactor, [&] {
-    const auto tokenizer = parse_tokenizer(add_checksum(std::string(fuzz::text_of(data, size))), "vocabulary");
+    const auto tokenizer = parse_tokenizer(correct_checksum(std::string(fuzz::text_of(data, size))), "vocabulary");
     std::vector<int32_t> tokens;
     const auto encoder = tokenizer->encoder();
     for (const char* line : {"The cat sat, 42 times, on naïve mats.", " 東京  ", "\u0301", ""}) {
