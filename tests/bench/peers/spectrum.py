@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Measures singular values in numpy and torch, the peers of spectrum_bench.
+"""Measures the time of singular values in numpy and torch, the peers of spectrum_bench.
 
     peers/spectrum.py make FILE COUNT N                  writes causal attention matrices (fp32) of random queries and keys
     peers/spectrum.py numpy|torch FILE COUNT N THREADS   prints the time per matrix (ms)
-    peers/spectrum.py check FILE COUNT N VALUES          prints the largest difference of the cumulative curve c_k between VALUES
-                                                         and numpy in fp64, and the bound on it (tolerance.spectrum_curve_bound)
+    peers/spectrum.py check FILE COUNT N VALUES          prints the largest difference between the cumulative curve c_k of VALUES and of
+                                                         numpy in fp64, and its bound (tolerance.spectrum_curve_bound), for the
+                                                         matrix whose difference is largest relative to the bound
 """
 import os
 import pathlib

@@ -29,21 +29,21 @@ def fine_tuning(bench, pieces, lengths, length_of, batchings, peers, warm=3, upd
     rows_file.write_bytes(subprocess.run([bench.tests / "example-rows", shard, "128"], check=True, capture_output=True).stdout)
     toml = f"[model]\nbert.head = 'classes'\nbert.classes = 2\n{bert.TOML}batch.block = 128\nbatch.rows = {batch}\n"
 
-    def name_of(rows):
-        return f"fine-tuning, rows {lengths}, updates {rows}"
+    def name_of(batching):
+        return f"fine-tuning, rows {lengths}, updates {batching}"
 
-    def project_side(rows, keys):
-        return side_of_project(name_of(rows), lambda: {"rows/s": updates * batch / bench.train(shard, toml + keys, warm, updates)[0]})
+    def project_side(batching, keys):
+        return side_of_project(name_of(batching), lambda: {"rows/s": updates * batch / bench.train(shard, toml + keys, warm, updates)[0]})
 
     def peer_side(attention, pad):
         return side_of_peer(f"{attention}, {pad}", lambda: {"rows/s": bert.run_peer(
             bench, "train", rows_file, attention=attention, pad=pad, batch=batch, warm=warm, updates=updates)["rows_per_second"]})
 
     def rows_of(results):
-        for rows, (_, bar) in batchings.items():
+        for batching, (_, bar) in batchings.items():
             for attention, pad in peers:
-                yield TableRow(f"{name_of(rows)}, against {attention}, padded to {pad or 'the longest row of a batch'}", "rows/s",
-                          results[name_of(rows)]["rows/s"], results[f"{attention}, {pad}"]["rows/s"], bar)
+                yield TableRow(f"{name_of(batching)}, against {attention}, padded to {pad or 'the longest row of a batch'}", "rows/s",
+                          results[name_of(batching)]["rows/s"], results[f"{attention}, {pad}"]["rows/s"], bar)
 
-    return Comparison(f"fine-tuning, rows {lengths}", [*(project_side(rows, keys) for rows, (keys, _) in batchings.items()),
+    return Comparison(f"fine-tuning, rows {lengths}", [*(project_side(batching, keys) for batching, (keys, _) in batchings.items()),
                                                        *(peer_side(attention, pad) for attention, pad in peers)], rows_of)

@@ -1,4 +1,4 @@
-"""Training, evaluation and scans by two processes of one thread, against one process and DistributedDataParallel; bytes sent; train.recompute."""
+"""Training, evaluation and scans by two processes of one thread, against one process and DistributedDataParallel; bytes sent; train.recompute; memory with train.shard."""
 import json
 import pathlib
 import sys
@@ -21,7 +21,7 @@ def train_ddp(bench, entries, precision, updates):
 
 
 def training(bench):
-    for precision, updates in (("fp32", 8), ("bf16", 16)):  # about 20 seconds
+    for precision, updates in (("fp32", 8), ("bf16", 16)):  # enough updates for about 20 seconds
         name = f"training by {SIZE} processes, vocabulary 8000, {precision}"
         sides = [side_of_project(name, lambda: bench.train_language_model(8000, precision, updates=updates, size=SIZE, threads=1)),
                  side_of_peer("one process", lambda: bench.train_language_model(8000, precision, updates=updates, threads=1))]
@@ -61,8 +61,8 @@ def trained_parameters(bench, toml, shard, *options):
 
 
 def traffic(bench):
-    """Compares the bytes that a process sends in an update with 2 (N - 1) / N of the bytes of the gradients, above 100 MB, and with a sharded
-    optimiser with 3 (N - 1) / N."""
+    """Compares the bytes that each of N processes sends in an update with 2 (N - 1) / N times the bytes of the gradients (more than 100 MB),
+    or with 3 (N - 1) / N times these bytes if the optimiser is sharded."""
     toml = "[model]\nlayers = 4\nwidth = 512\nffn = 2048\n[attention]\nheads = 8\n[train]\nbatch.block = 32\nbatch.tokens = 96\n"
     shard = bench.make_shard(33278)
 
@@ -87,9 +87,9 @@ def memory_of(bench, toml, *options, **processes):
     """Returns the seconds of one update and the peak memory in bytes, less the peak memory of a run with a tiny model."""
     tiny = "[model]\nlayers = 1\nwidth = 8\nffn = 8\n[attention]\nheads = 1\n[train]\nbatch.block = 8\nbatch.tokens = 32\n"
     shard = bench.make_shard(8000)
-    start = bench.train(shard, tiny, 1, 1, **processes)[1]
+    tiny_model_peak = bench.train(shard, tiny, 1, 1, **processes)[1]
     seconds, peak = bench.train(shard, toml, 1, 1, *options, **processes)
-    return seconds, peak - start
+    return seconds, peak - tiny_model_peak
 
 
 def recomputation(bench):
@@ -110,7 +110,7 @@ def recomputation(bench):
 
 
 def sharding(bench):
-    """Compares the peak memory of each of 4 processes with P (8 + 8 / 4) bytes and the buffer of the exchange, for P parameters in fp32."""
+    """Compares the peak memory of each of 4 processes with the sum of P (8 + 8 / 4) bytes and the buffer of the exchange, for P parameters in fp32."""
     size = 4
     toml = "[model]\nlayers = 8\nwidth = 1024\nffn = 4096\n[attention]\nheads = 8\n[train]\nbatch.block = 8\nbatch.tokens = 32\n"
 

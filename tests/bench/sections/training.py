@@ -5,7 +5,7 @@ from measure import Comparison, TableRow, side_of_peer, side_of_project
 def measure(bench):
     for entries, bars in ((8000, (1.3, 1.0)), (33278, (1.5, 1.15))):
         for precision, bar in zip(("fp32", "bf16"), bars):
-            updates = 10 if precision == "fp32" else 20  # about 10 seconds
+            updates = 10 if precision == "fp32" else 20  # enough updates for about 10 seconds
             options = dict(rows=entries, precision=precision)
             description = f"vocabulary {entries}, {precision}"
             project_name = f"training, {description}"
