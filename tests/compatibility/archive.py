@@ -309,7 +309,8 @@ def find_differences(expected, actual, relative_tolerance):
 
 
 def recompute_results(tools, shards, archived_folder, folder, combination, recorded):
-    """Recomputes losses and scores of a combination from its archived files in `archived_folder`, for comparison with `recorded`."""
+    """Recomputes losses and scores of a combination from its archived files in `archived_folder`, for comparison with `recorded`.
+    Removes the bf16 score from `recorded` if the archive lacks the bf16 model."""
     if "refused" in recorded or not (archived_folder / "run").exists():
         status = start_training(tools, shards, folder, combination)
         return {"refused": status} if status else {"losses": losses_by_update(folder / "run")}
@@ -391,13 +392,13 @@ def check_same(arguments):
         chosen_combinations = require_some(combinations(arguments.only))
 
         def work(combination):
-            results, sums = [], []
+            results, checksums = [], []
             for version, tools in versions.items():
                 folder = work_folder / version / "runs" / name_of(combination)
                 results.append(train_combination(tools, work_folder / version / "shards", folder, combination))
-                sums.append({str(path.relative_to(folder)): tensors_checksum(path) for path in sorted(folder.rglob("*.safetensors"))})
+                checksums.append({str(path.relative_to(folder)): tensors_checksum(path) for path in sorted(folder.rglob("*.safetensors"))})
                 shutil.rmtree(folder)
-            return [*find_differences(*results, 0), *find_differences(*sums, 0)]
+            return [*find_differences(*results, 0), *find_differences(*checksums, 0)]
 
         for name, lines in run_each(chosen_combinations, work):
             num_different += bool(lines)
