@@ -78,10 +78,10 @@ def wait_for_log(job, folder):
         time.sleep(0.01)
 
 
-def run_undisturbed(start, reference, folder, size, environment):
+def run_undisturbed(start_command, reference, folder, size, environment):
     """Runs a job without faults and moves its folder to `reference`. Returns its durations in seconds: of the job, and of the job after the
     beginning of its log."""
-    begin, job = time.monotonic(), Job(start, folder, size, environment)
+    begin, job = time.monotonic(), Job(start_command, folder, size, environment)
     wait_for_log(job, folder)
     log_begin, results = time.monotonic(), job.wait(scenarios.TIMEOUT_SECONDS)
     if any(status != 0 for status, _ in results):
@@ -103,11 +103,11 @@ def find_problems(signal_number, seconds, victim, start_command, after_log, fold
         return None
     is_connected = (folder / "run/log.jsonl").exists()
     job.processes[victim].send_signal(signal_number)
-    start = time.monotonic()
+    signal_time = time.monotonic()
     others = [process for rank, process in enumerate(job.processes) if rank != victim]
-    while any(process.poll() is None for process in others) and time.monotonic() - start < TIMEOUT_SECONDS + MARGIN_SECONDS:
+    while any(process.poll() is None for process in others) and time.monotonic() - signal_time < TIMEOUT_SECONDS + MARGIN_SECONDS:
         time.sleep(0.05)
-    duration = time.monotonic() - start
+    duration = time.monotonic() - signal_time
     job.processes[victim].kill()
     problems = []
     for rank, (status, stderr) in enumerate(job.wait(10)):
