@@ -58,10 +58,10 @@ def checkpoint_of_run(key, text):
     return checkpoint_header.encode(tensors, {**metadata, key: text}, data)
 
 
-def training_state(size, key, value):
-    """Returns the checkpoint of the run with a value of about `size` bytes in its training state."""
+def training_state(size, key, make_value):
+    """Returns the checkpoint of the run with a value of about `size` bytes in its training state. `make_value`: a function of VALUES."""
     state = json.loads(checkpoint_header.read("run/last.safetensors")[1]["multihead.training"])
-    return checkpoint_of_run("multihead.training", json.dumps({**state, key: None}).replace(f'"{key}": null', f'"{key}": {value(size)}'))
+    return checkpoint_of_run("multihead.training", json.dumps({**state, key: None}).replace(f'"{key}": null', f'"{key}": {make_value(size)}'))
 
 
 def zip_archive(entries):
@@ -122,7 +122,7 @@ def expanding_shard(tools, size):
 
 
 def shard_of_empty_pairs(tools, size):
-    """Returns a shard of a few KB with `size` / 8 sequences: a pair of 3 tokens each, then pairs without tokens."""
+    """Returns a shard of a few KB with `size` / 8 sequences: a pair with 3 tokens on each side, then pairs without tokens."""
     made = shard_bytes.Shard(shard(tools, command="translation --vocab shard.vocab text text"))
     num_sequences, start = size // 16 * 2, bytes([3, 3])
     made.content *= 2
@@ -224,7 +224,8 @@ def make_inputs(tools):
 
 def write(name, make, size):
     """Writes the file, in a process of its own, since the peak memory of a process includes that of the process that starts it. Returns
-    the size. A name such as config.json/… is a file of a folder with this name."""
+    the size. For a name such as config.json/…, the file is config.json in the folder config.json, to which the function also copies
+    the other files that the tool needs."""
     path = pathlib.Path(name.split("/")[0])
     if path.suffix:
         path.mkdir(exist_ok=True)

@@ -7,8 +7,8 @@ case_folder=$PWD
 fail() { echo "FAILED: $*"; [ ! -f err ] || { echo "--- stderr"; cat err; }; exit 1; }
 skip() { echo "$*"; exit 77; }
 
-# expect STATUS COMMAND…: runs COMMAND and fails unless its exit status is STATUS. The command, stderr and exit status of
-# each expected error go to tests/cli/errors.txt.
+# expect STATUS COMMAND…: runs COMMAND and fails unless its exit status is STATUS. Each expected error is
+# recorded with its command, stderr and exit status (record_error).
 expect() {
   local expected_status=$1 status=0
   shift
@@ -16,8 +16,9 @@ expect() {
   [ "$status" -eq "$expected_status" ] || fail "expected exit status $expected_status; found $status: $*"
   case $status in [1-4]) record_error "$status" err "${*//$'\n'/ }" ;; esac
 }
-# record_error STATUS FILE COMMAND: appends an expected error to errors.txt: the text COMMAND, the message in FILE, and STATUS. `expect`
-# calls this function; cases call it for a command that `expect` cannot run. A subshell has the original PATH, since some cases change PATH.
+# record_error STATUS FILE COMMAND: appends an expected error to a list that run.py compares with tests/cli/errors.txt: the text COMMAND, the
+# message in FILE, and STATUS. `expect` calls this function; cases call it for a command that `expect` cannot run. It runs in a subshell with
+# the original PATH, since some cases change PATH.
 record_error() {
   (PATH=$first_path; { printf '$ %s\n' "$3"; cat "$2"; echo "exit status $1"; } | make_reproducible exact exact >> "$GOLDEN_WORK/errors")
 }
@@ -69,8 +70,8 @@ golden_record() {
   mv "$GOLDEN_WORK/record" "$GOLDEN_WORK/shown"
   compare_golden "$1.record" "transcript $1"
 }
-# compare_golden FILE COMMAND [near]: compares $GOLDEN_WORK/shown with the golden file FILE of the case. COMMAND is
-# shown if they differ; near: compares numbers with a tolerance (near.py).
+# compare_golden FILE COMMAND [near]: compares $GOLDEN_WORK/shown with the golden file FILE of the case, or with MH_RENEW=1
+# replaces the golden file. COMMAND is printed if the files differ; near: compares numbers with a tolerance (near.py).
 compare_golden() {
   local expected_file=$GOLDEN/$1
   ! grep -qxF -- "$1" "$GOLDEN_WORK/compared" || fail "golden: expected each NAME once; found $1 twice"

@@ -53,7 +53,8 @@ def write_rows(folder, vocabulary, length, segments=False):
     pathlib.Path(folder, "rows").write_text("\n".join(rows) + "\n")
 
 
-def is_requested(folder):
+def register_folder(folder):
+    """Adds the folder to `names`. Returns whether the command line requests that the folder be written."""
     names.append(folder)
     if sys.argv[1] == "names":
         return False
@@ -96,47 +97,47 @@ def make():
     tokenizer = transformers.AutoTokenizer.from_pretrained("bpe")
     size = len(tokenizer)
 
-    def gpt2(folder, kind=transformers.GPT2LMHeadModel, rows=size, dtype=None, shards="5GB", is_safetensors=True, tokenizer=tokenizer, **settings):
-        if not (is_safetensors or TRANSFORMERS_4) or not is_requested(folder):
+    def gpt2(folder, kind=transformers.GPT2LMHeadModel, vocabulary=size, dtype=None, max_shard_size="5GB", is_safetensors=True, tokenizer=tokenizer, **settings):
+        if not (is_safetensors or TRANSFORMERS_4) or not register_folder(folder):
             return
-        config = GPT2Config(vocab_size=rows, n_positions=24, n_embd=32, n_layer=2, n_head=4, bos_token_id=0, eos_token_id=0, **settings)
+        config = GPT2Config(vocab_size=vocabulary, n_positions=24, n_embd=32, n_layer=2, n_head=4, bos_token_id=0, eos_token_id=0, **settings)
         model = randomise(kind(config))
         if dtype:
             model = model.to(dtype)
-        model.save_pretrained(folder, max_shard_size=shards, **({"safe_serialization": is_safetensors} if TRANSFORMERS_4 else {}))
+        model.save_pretrained(folder, max_shard_size=max_shard_size, **({"safe_serialization": is_safetensors} if TRANSFORMERS_4 else {}))
         tokenizer.save_pretrained(folder)
         write_rows(folder, size, 24)
 
     gpt2("gpt2")
     gpt2("gpt2-bin", is_safetensors=False)
     gpt2("gpt2-base", kind=transformers.GPT2Model)
-    gpt2("gpt2-shards", shards="40KB")
-    gpt2("gpt2-shards-bin", shards="40KB", is_safetensors=False)
+    gpt2("gpt2-shards", max_shard_size="40KB")
+    gpt2("gpt2-shards-bin", max_shard_size="40KB", is_safetensors=False)
     gpt2("gpt2-half", dtype=torch.float16, is_safetensors=False)
     gpt2("gpt2-bfloat", dtype=torch.bfloat16)
     gpt2("gpt2-other", activation_function="gelu", n_inner=48, tie_word_embeddings=False, layer_norm_epsilon=1e-3)
-    gpt2("gpt2-padded", rows=size + 13)
+    gpt2("gpt2-padded", vocabulary=size + 13)
     gpt2("gpt2-old", is_safetensors=False)
     convert_to_old_gpt2("gpt2-old")
     extended_tokenizer = transformers.AutoTokenizer.from_pretrained("bpe")
     extended_tokenizer.add_special_tokens({"pad_token": "<pad>", "additional_special_tokens" if TRANSFORMERS_4 else "extra_special_tokens": ["<sep>"]})
     extended_tokenizer.add_tokens([AddedToken("w1 w2", lstrip=True), "w100"])
-    gpt2("gpt2-added", rows=len(extended_tokenizer), tokenizer=extended_tokenizer)
+    gpt2("gpt2-added", vocabulary=len(extended_tokenizer), tokenizer=extended_tokenizer)
 
     words = sorted({w for line in text() for w in line.split()} | {"w", "##1", "##2", "cafe"})
     os.makedirs("wordpiece", exist_ok=True)
     pathlib.Path("wordpiece/vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"] + words) + "\n")
     pathlib.Path("wordpiece/config.json").write_text('{"model_type": "bert"}')
-    pieces = transformers.AutoTokenizer.from_pretrained("wordpiece")
+    wordpiece_tokenizer = transformers.AutoTokenizer.from_pretrained("wordpiece")
 
-    def bert(folder, kind, is_safetensors=True, pieces=pieces, **settings):
-        if not (is_safetensors or TRANSFORMERS_4) or not is_requested(folder):
+    def bert(folder, kind, is_safetensors=True, tokenizer=wordpiece_tokenizer, **settings):
+        if not (is_safetensors or TRANSFORMERS_4) or not register_folder(folder):
             return
-        config = BertConfig(vocab_size=len(pieces), hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
+        config = BertConfig(vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
                             max_position_embeddings=40, **settings)
         randomise(kind(config)).save_pretrained(folder, **({"safe_serialization": is_safetensors} if TRANSFORMERS_4 else {}))
-        pieces.save_pretrained(folder)
-        write_rows(folder, len(pieces), 40, segments=True)
+        tokenizer.save_pretrained(folder)
+        write_rows(folder, len(tokenizer), 40, segments=True)
 
     bert("bert", transformers.BertForPreTraining)
     bert("bert-bin", transformers.BertForPreTraining, is_safetensors=False)
@@ -151,7 +152,7 @@ def make():
     bert("bert-untied", transformers.BertForPreTraining, tie_word_embeddings=False)
     extended_tokenizer = transformers.AutoTokenizer.from_pretrained("wordpiece", do_lower_case=False, strip_accents=True)
     extended_tokenizer.add_tokens(["[NEW]", "w1w1"])
-    bert("bert-added", transformers.BertForPreTraining, pieces=extended_tokenizer)
+    bert("bert-added", transformers.BertForPreTraining, tokenizer=extended_tokenizer)
 
 
 def load(folder):

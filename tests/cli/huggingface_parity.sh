@@ -1,6 +1,7 @@
 # Cases source this file with $path, the PYTHONPATH of one version of transformers, and $other, the PYTHONPATH of
 # another version, or "". Converts random models in every format that the version in $path saves: the converted model
-# gives the same outputs, and both versions load the model that is converted back, without missing tensors.
+# gives the same outputs, the version in $path loads the model that is converted back, without missing tensors, and both
+# versions read its configuration and tokenizer.
 parity() { PYTHONPATH=$1 python3 -B "$ROOT/tests/cli/huggingface_parity.py" "${@:2}" 2>parity.err || { cat parity.err; fail "$*"; }; }
 programs=$(dirname "$(command -v mh-convert)")/../tests
 parity "$path" make
