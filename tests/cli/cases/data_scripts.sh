@@ -27,7 +27,7 @@ expect_stderr "found $sum"
 expect 1 env MH_DATA= "$scripts/wikitext-2" wiki "file://$PWD/copy"; expect_stderr "wikitext-2: train.txt: expected sha256 9e9f"
 expect 1 env MH_DATA= "$scripts/wikitext-2" wiki "file://$PWD/none"; expect_stderr "could read neither"
 [ -z "$(find tiny wiki -type f)" ] || fail "expected no files after an error; found $(find tiny wiki -type f)"
-# With a mirror of Tiny Shakespeare: each line is in exactly one of the three files.
+# With a mirror of Tiny Shakespeare: the files train.txt, valid.txt and test.txt together are the text.
 data=${MH_DATA:-$ROOT/../shared/data}
 if [ -f "$data/tinyshakespeare/input.txt.zst" ]; then
   expect 0 env MH_DATA="$data" "$scripts/tinyshakespeare" tiny

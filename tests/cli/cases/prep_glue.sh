@@ -54,6 +54,7 @@ record 3 mh-prep glue --task qqp $bert qqp.tsv -o no.mhs
 record 0 mh-prep glue --task qqp $bert --malformed drop qqp.tsv -o x.mhs
 write_tsv 'id\tquestion1\tquestion2\n0\tone\n' qqp-test.tsv
 record 3 mh-prep glue --task qqp $bert --malformed drop qqp-test.tsv -o no.mhs
+# CR LF at line ends, bytes that are not UTF-8, a table without rows, and missing or wrong options.
 write_tsv 'sentence\tlabel\r\none\t1\r\n' crlf.tsv
 record 3 mh-prep glue --task sst2 $bert crlf.tsv
 record 0 mh-prep glue --task sst2 $bert --crlf normalise crlf.tsv -o x.mhs
@@ -79,11 +80,13 @@ record 0 mh-prep glue --task cola $bert --text 4 --label 2 cola.tsv -o y.mhs
 record 2 mh-prep examples --text review --label stars --labels 1,2,4.5 --metrics f1 $bert reviews.tsv -o no.mhs
 record 2 mh-prep examples --text review --labels a,b --metrics f1,f1 $bert reviews.tsv -o no.mhs
 record 2 mh-prep examples --text review --labels a,b --name '' $bert reviews.tsv -o no.mhs
+# A byte order mark at the start of a vocabulary is dropped.
 printf '\xEF\xBB\xBF' | cat - vocab.txt > marked.txt
 record 0 mh-prep vocab --type wordpiece --from marked.txt
 mh-prep vocab --type wordpiece --from vocab.txt | cmp - out
 record 0 mh-prep info x.mhs
 record 0 mh-prep examples --text review --labels a,b $bert reviews.tsv -o x.mhs
+# Refuses columns that the table lacks, labels out of range, and missing or contradictory options.
 record 3 mh-prep examples --text text --label stars --number 1,5 $bert reviews.tsv
 record 3 mh-prep examples --text review --label stars --number 2,5 $bert reviews.tsv
 record 3 mh-prep examples --no-header --text review --labels a,b $bert reviews.tsv

@@ -70,7 +70,7 @@ J
 record_shard squad mh-prep squad --wordpiece vocab.txt --unanswerable keep squad.json
 printf 'one two.\n\nthree.\n\n\nTwos!\nthree three\n' > documents
 record_shard mlm mh-prep mlm --wordpiece vocab.txt documents
-# Each of the following commands must fail; the golden files have its message.
+# Each of the following commands must fail; the golden file refused.record has its message.
 : > empty
 printf 'good\nb\xffd\n' > bad8
 printf 'a\tx\na\tx\ty\n' > two_tabs

@@ -13,7 +13,8 @@ printf '5 6 9\n\n7 9\n\n6 8 1 1\n7 7\n\n6\n\n' | cmp - ids
 expect 0 mh-prep info --format json x.mhs
 expect_stdout '"kind":"documents"'; expect_stdout '"documents":4,"sentences":5'; expect_stdout '"tokens":12'
 expect_stdout '"wordpiece":"vocab.txt"'
-# A single document, cased text, a vocabulary of this project, and options that exclude each other.
+# A single document, cased text, a vocabulary of this project, options that exclude each other, other types of vocabularies, and text without
+# words, with CR LF or with bytes that are not UTF-8.
 record 0 mh-prep mlm --wordpiece vocab.txt --cased second -o one.mhs
 mh-prep vocab -q --type wordpiece --cased --from vocab.txt > v
 record 0 mh-prep mlm --vocab v first second -o y.mhs

@@ -29,7 +29,7 @@ expect 0 mh-prep vocab --type bpe --size 20 --character-coverage 1 rare -o model
 expect 0 mh-prep vocab -v --type bpe --size 20 rare -o model; expect_stderr "SentencePiece: Loaded all 201 sentences"
 ! grep -q 'LOG(' err || fail "expected no raw log line of SentencePiece"
 rm model
-# Refuses vocabulary sizes that the text cannot fill, and text without words.
+# Refuses vocabulary sizes that the text cannot fill, text without words, and bytes that are not UTF-8.
 expect 3 mh-prep vocab --type bpe --size 8000 small -o model
 expect 3 mh-prep vocab --type unigram --size 8000 small -o model
 expect 3 mh-prep vocab --type bpe --size 5 small -o model

@@ -31,7 +31,7 @@ sed 's/"answers": \[{"text": "Cafés", "answer_start": 12}\]/"answers": [], "is_
 record 3 mh-prep squad --vocab v two.json -o z.mhs
 record 0 mh-prep squad --vocab v --unanswerable keep two.json -o two.mhs
 mh-prep info two.mhs | grep -q '"unanswerable":true' || fail "the shard does not say that questions may be impossible"
-# Errors name file and byte, and leave no partial file.
+# Errors about files name the file, and the byte of damaged JSON. No error leaves a partial file.
 record 3 mh-prep squad --vocab v a.json a.json -o z.mhs
 head -c 300 a.json > cut.json
 expect 3 mh-prep squad --vocab v cut.json -o z.mhs;       expect_stderr "cut.json:5: byte 300 of the file"
@@ -56,6 +56,7 @@ record 3 mh-prep squad --vocab v nul.json -o z.mhs
 sed 's/"context": /"context": "Others won.", "context": /' a.json > doubled.json
 record 3 mh-prep squad --vocab v doubled.json -o z.mhs
 golden_record refused
+# A truncated shard is refused.
 head -c 400 x.mhs > cut.mhs
 expect 3 mh-prep info cut.mhs
 expect 3 mh-prep cat cut.mhs

@@ -1,11 +1,11 @@
 # The published SQuAD files: number of records, scores of the gold answers after tokenisation, and windows, target spans,
 # answers and scores compared with transformers.
-squad=${MH_DATA:-$ROOT/../shared/data}
-[ -f "$squad/squad-1.1/dev.json.zst" ] || skip "no SQuAD (MH_DATA)"
+data=${MH_DATA:-$ROOT/../shared/data}
+[ -f "$data/squad-1.1/dev.json.zst" ] || skip "no SQuAD (MH_DATA)"
 programs=$(dirname "$(command -v mh-prep)")/../tests
-zstd -dcq "$squad/bert-base-uncased/vocab.txt.zst" > vocab.txt
+zstd -dcq "$data/bert-base-uncased/vocab.txt.zst" > vocab.txt
 for part in dev train-part; do
-  zstd -dcq "$squad/squad-1.1/$part.json.zst" > "$part.json"
+  zstd -dcq "$data/squad-1.1/$part.json.zst" > "$part.json"
   expect 0 mh-prep squad --wordpiece vocab.txt "$part.json" -o "$part.mhs"
   case $part in
     dev) expect_stderr "10,570 questions on 2,067 paragraphs, 132,823 + 329,916 tokens" ;;

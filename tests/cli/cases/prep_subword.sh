@@ -47,6 +47,7 @@ record 3 mh-prep codes returns.vocab
 for i in 1 2 3; do printf 'x\ry x\ry\n'; done | mh-prep vocab --type subword-nmt --merges 1 - > one.vocab
 record 3 mh-prep codes one.vocab
 golden_record refused
+# Options that do not apply to the type of vocabulary are refused.
 expect 2 mh-prep vocab --type subword-nmt --merges 5 --character-coverage 0.99 en -o y
 expect 2 mh-prep vocab --type word --threads 2 en -o y
 expect 2 mh-prep vocab --type bpe --size 50 --min-count 5 en -o y
@@ -77,6 +78,7 @@ mh-prep vocab -q --type wordpiece --size 60 en > pieces
 sed 's/^xxh64 /added_tokens 1\n&/; $s/$/\n-/' pieces > added
 replace_last_line added '0 special='
 expect 3 mh-prep lm --vocab damaged en -o y; expect_stderr "the attributes of the added token"
+# A vocabulary file above the size limit is refused.
 truncate -s 257M large
 expect 3 mh-prep lm --vocab large en -o y; expect_stderr "a vocabulary of at most 268435456 bytes"
 rm large

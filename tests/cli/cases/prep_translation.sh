@@ -41,7 +41,7 @@ record 3 mh-prep translation --vocab st.vocab --empty drop --min-length 9 s t -o
 record 2 mh-prep translation --vocab st.vocab --min-length 9 --max-length 8 s t
 record 2 mh-prep translation --vocab st.vocab --max-ratio 0.5 s t
 record 2 mh-prep translation --vocab st.vocab --empty keep s t
-# Vocabularies and inputs that exclude each other.
+# Missing vocabularies and inputs, and vocabularies and inputs that exclude each other.
 record 2 mh-prep translation s t
 record 2 mh-prep translation --source-vocab st.vocab s t
 record 2 mh-prep translation --target-vocab st.vocab s t
@@ -51,7 +51,8 @@ record 2 mh-prep translation --vocab st.vocab - - < s
 record 2 mh-prep translation --vocab st.vocab s t -o t
 record 3 mh-prep translation --vocab s s t -o x.mhs
 record 3 mh-prep translation --vocab st.vocab s missing -o x.mhs
-# Files with different numbers of lines, and lines that are not text.
+# Files with different numbers of lines; lines with no tab or two tabs, CR LF, bytes that are not UTF-8, an end-of-line token or 10 MB; an
+# empty file and a full device.
 head -250 en > short
 record 3 mh-prep translation --vocab joint.vocab de short -o x.mhs
 record 3 mh-prep translation --vocab joint.vocab short de -o x.mhs

@@ -102,6 +102,7 @@ mh-prep cat train.mhs | cmp - <(paste train.tok.en train.tok.de)
 # A vocabulary truncated by --size: rare pieces become unknown, as in fairseq.
 expect 0 mh-prep vocab --type subword-nmt --codes bpe.32000 --size $((entries - 5)) train.en train.de -o small
 grep -qx "entries $((entries - 5))" small || fail "expected the number of entries that --size names"
+# A codes file without its version line is refused.
 sed 1d bpe.32000 > old
 expect 3 mh-prep vocab --type subword-nmt --codes old train.en -o none
 # BLEU is computed on words, both for a translated text and for the hypotheses of a model.
