@@ -29,6 +29,7 @@ record_refused 3 --config missing.toml
 # Numbers on the command line are decimal; none is read as octal or hexadecimal, or truncated to 64 bits.
 for n in 010 0x10 1e3 +7 -1 9223372036854775808; do record_refused 2 --seed "$n"; done
 record_refused 2 --threads 010
+# A missing GPU, missing and unknown options, a broken configuration file, and resumes with other settings or data.
 [ -e /dev/nvidiactl ] || expect 4 mh-train --config c.toml --train t.mhs --out run --device cuda
 record 2 mh-train --config c.toml --train t.mhs
 record 2 mh-train --out run --cnofig c.toml
@@ -38,6 +39,7 @@ expect 2 mh-train --config bad.toml --train t.mhs --out run; expect_stderr "bad.
 expect 0 mh-train --config c.toml --train t.mhs --out run
 record 2 mh-train --resume --out run --set model.layers=2
 expect 2 mh-train --resume --out run --train other.mhs
+# Checkpoints truncated at each sixteenth of their size.
 for at in $(seq 0 15); do
   size=$(stat -c %s run/last.safetensors)
   head -c $((size * at / 16)) run/last.safetensors > cut.safetensors
@@ -58,18 +60,21 @@ multihead.format|2|expected a checkpoint of format 1; found format 2
 multihead.tokenizer|!|multihead.tokenizer: expected base64
 multihead.vocabulary|0123|multihead.vocabulary: expected the fingerprint of the stored tokenizer
 T
+# mh-eval with files of other formats, another vocabulary, no data, or a context as long as a block.
 record 3 mh-eval text t.mhs
 expect 3 mh-eval run/last.safetensors other.mhs
 expect 3 mh-eval run/last.safetensors text
 record 2 mh-eval run/last.safetensors
 record 2 mh-eval --context 16 run/last.safetensors t.mhs
 golden_record refused
+# A diverged run keeps its last state with a finite loss.
 expect 1 mh-train --config c.toml --train t.mhs --out nan --set train.lr=1e30 --set train.length=20u
 [ -f nan/last.safetensors ] || fail "expected nan/last.safetensors, the last state with a finite loss; found none"
+# Dry runs with a configuration from standard input, and without data.
 expect 2 mh-train --dry-run --config - <<< 'train.lenght = "1u"'
 expect_stderr "standard input:1"
 expect 2 mh-train --dry-run --config c.toml
-# Keys that contradict each other, need a validation shard or need another model.
+# Keys that contradict each other, or need a validation shard, another model or a GPU.
 expect_refused() { expect 2 mh-train --config c.toml --train t.mhs --out no "$@"; [ ! -d no ] || fail "expected no output folder after an error; found one"; }
 expect_refused --set train.batch.micro_tokens=8
 expect_refused --set train.batch.micro_tokens=32 --set train.batch.long_block=64 --set train.batch.long_from=2u
@@ -84,7 +89,7 @@ expect_refused --set train.batch.bucket_updates=4
 expect_refused --set train.batch.long_block=32 --set train.batch.long_from=2u
 expect_refused --valid t.mhs --set train.validation.metric=accuracy
 expect_refused --device cpu --set train.cuda_graph=true
-# Paths of the shard and of the output folder.
+# A missing shard, paths that are not UTF-8, and output folders that cannot be made or locked.
 expect 2 mh-train --config c.toml --out no
 mkdir $'folder\xff'
 (cd $'folder\xff' && cp ../t.mhs . && expect 2 mh-train --config ../c.toml --train t.mhs --out ../no)

@@ -16,7 +16,7 @@ was_in_validation() { python3 -c "
 import json, struct, sys
 b = open('$1/last.safetensors', 'rb').read(); n = struct.unpack('<Q', b[:8])[0]
 sys.exit(json.loads(json.loads(b[8:8 + n])['__metadata__']['multihead.training'])['settled'])"; }
-among=0 stops=0
+stops=0 stops_in_validation=0
 "${start[@]}" stopped 2>/dev/null &
 pid=$!
 for signal in TERM INT USR1 TERM HUP; do
@@ -27,13 +27,13 @@ for signal in TERM INT USR1 TERM HUP; do
   [ "$status" -ne 0 ] || break
   [ "$status" -gt 128 ] || fail "expected an exit status above 128 after SIG$signal; found $status"
   stops=$((stops + 1))
-  ! was_in_validation stopped || among=$((among + 1))
+  ! was_in_validation stopped || stops_in_validation=$((stops_in_validation + 1))
   [ -z "$(find stopped -name '*.part*')" ] || fail "expected no partial file; found one"
   mh-train -q --threads 1 --resume --out stopped 2>/dev/null &
   pid=$!
 done
 wait "$pid" || fail "the last resumed run failed"
 expect 0 mh-train --threads 1 --resume --out stopped
-[ "$among" -gt 0 ] || fail "expected at least one of $stops stops during a validation; found none"
+[ "$stops_in_validation" -gt 0 ] || fail "expected at least one of $stops stops during a validation; found none"
 expect 0 python3 "$ROOT/tests/cli/same_run.py" whole stopped valid_bleu
 [ "$(ls stopped/checkpoints)" = "$(ls whole/checkpoints)" ] || fail "expected the retained checkpoints of the uninterrupted run; found $(ls stopped/checkpoints)"

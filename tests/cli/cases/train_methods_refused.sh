@@ -48,9 +48,10 @@ for s in synthesizer-dense synthesizer-random; do
   expect_refused "train.validation.block" --valid t.mhs $long --set train.batch.block=12 --set train.validation.block=13
   expect 0 mh-train --dry-run --config c.toml --train t.mhs $long --set train.batch.block=12
 done
+# Head rotation requires skip-retain.until=0u.
 xl="--set model.backbone=transformer-xl --set model.positions=none --set attention.score=relative"
 expect_refused "0u together with train.procedures.head-rotation, since skip-retain restores the best weights" --valid t.mhs $xl --set train.procedures.skip-retain.until=2u --set train.validation.every=1u --set $r.mode=random --set $r.k=1 --set model.layers=2
-# Refuses frozen gates if a pass would train only the gates, and parameter groups without effect.
+# Refuses frozen gates if a pass would train only the gates, and parameter groups without effect or with invalid keys.
 gates=(--set attention.combiner=mae --set train.procedures.block-coordinate.first=1 --set "train.groups.g.match=['*.gate.*']" --set train.length=2e)
 expect_refused "only frozen parameters in pass 1 (counted from 1) of 2" "${gates[@]}" --set train.groups.g.frozen=true
 expect_refused "only frozen parameters" "${gates[@]}" --set train.groups.g.freeze_until=1000u

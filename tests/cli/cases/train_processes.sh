@@ -70,7 +70,7 @@ done
 expect 0 "${train[@]}" --set train.batch.tokens=32 --set train.batch.micro_tokens=16 --out two-rows
 in_processes 0 3 "${train[@]}" --set train.batch.tokens=32 --out three-of-two-rows
 same_run two-rows three-of-two-rows
-# So do processes without streams; the memories of the streams pass to other numbers of processes.
+# Processes without streams contribute zero gradients, too. A resume with another number of processes restores the memories of the streams.
 streams=("${train[@]}" --config xl.toml --set train.batch.tokens=32)
 expect 0 "${streams[@]}" --set train.batch.micro_tokens=16 --out two-streams
 in_processes 0 3 "${streams[@]}" --out three-of-two-streams
@@ -99,7 +99,8 @@ wait_for_processes
 grep -q "expected an answer from every process within .*; found no heartbeat of rank 1;" err.0 || fail "expected an error about rank 1; found $(cat err.0)"
 continue_run killed
 
-# Refuses processes with different configurations, and invalid variables of a launcher, such as a rank that is not below the number of processes.
+# Refuses processes with different configurations, invalid variables of a launcher, such as a rank that is not below the number of processes,
+# and standard input and --seeds in a job of several processes.
 start_processes 2 sh -c 'mh-train --threads 1 -q --config c.toml --train t.mhs --out refused --set train.lr=0.00$RANK'
 wait_for_processes
 [ "${statuses[*]}" = "2 2" ] || { cat err.*; fail "expected exit status 2 of both processes; found ${statuses[*]}"; }

@@ -8,7 +8,8 @@ unset CUDA_VISIBLE_DEVICES
 make_character_shards 60
 { print_small_model; printf '[attention]\nheads = 4\n[train]\nlength = "2u"\nbatch.block = 16\nbatch.tokens = 64\n'; } > c.toml
 train=(mh-train -q --threads 1 --config c.toml --train t.mhs --out run)
-needs_peers  # the C compiler
+# The following commands need a C compiler, which a machine may lack.
+needs_peers
 cat > driver.c <<'C'
 #include <stdio.h>
 #include <stdlib.h>

@@ -45,7 +45,7 @@ expect 0 "${texts[@]}" --set train.batch.tokens=32 --out two-rows
 in_processes 0 3 "${texts[@]}" --set train.batch.tokens=32 --out three-of-two-rows
 same_losses two-rows three-of-two-rows 6
 # Five streams with a memory, in micro-batches of two, for two processes: the second process computes a filler in place of a third
-# micro-batch. A resume within an epoch restores the memories of the streams alone; so does a resume that recomputes activations.
+# micro-batch. A resume within an epoch, here with recomputed activations, restores the memories of the streams and none of the filler.
 streams=("${texts[@]}" --set model.backbone=transformer-xl --set model.positions=none --set model.transformer-xl.memory=16 --set attention.score=relative
   --set train.batch.order=streams --set train.batch.tokens=80 --set train.batch.micro_tokens=32)
 in_processes 0 2 "${streams[@]}" --out streams
@@ -53,7 +53,7 @@ in_processes 0 2 "${streams[@]}" --set train.length=6u --out streams-resumed
 in_processes 0 2 mh-train --threads 1 -q --resume --out streams-resumed --set train.length=24u --set train.recompute=true
 same_tensors streams/last.safetensors streams-resumed/last.safetensors
 
-# A dry run prints the number of rows of a process: of a text and of examples, and of pairs the mean over an epoch.
+# A dry run prints the number of rows of a process, exact for a text and for examples, and the mean over an epoch for pairs.
 dry_run=(mh-train --dry-run --format json --config c.toml --set train.length=1e)
 expect 0 "${dry_run[@]}" --processes 3 --train t.mhs; expect_stdout '"rows_per_process":4,'
 expect 0 "${dry_run[@]}" --processes 3 --set model.backbone=bert --set model.vocabulary_rows=30 --set train.batch.rows=7; expect_stdout '"rows_per_process":3,'

@@ -29,4 +29,5 @@ cmp run/last.safetensors before/last.safetensors || fail "the weights differ"
 # An empty section of an earlier version is accepted.
 { cat old.toml; echo '[train.decode]'; } > empty.toml
 expect 0 mh-train --dry-run --config empty.toml --train t.mhs
+# The value adam of earlier versions is refused under the current key.
 expect 2 mh-train --dry-run --config old.toml --train t.mhs --set train.optimizer.rule=adam

@@ -1,5 +1,5 @@
-# Processes that divide the optimiser state (train.shard) compute the bits of processes that do not, also after a resume with another number
-# of processes or without train.shard.
+# Processes that divide the optimiser state (train.shard) compute the same bits as processes that each hold the complete state, also after a
+# resume with another number of processes or without train.shard.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 . "$ROOT/tests/cli/processes.sh"
 statuses=()  # set by wait_for_processes
@@ -35,7 +35,7 @@ train=(mh-train --threads 1 -q --config c.toml --train t.mhs --valid t.mhs)
 resume=(mh-train --threads 1 --resume)
 same_run() { expect 0 python3 "$ROOT/tests/cli/same_run.py" "$1" "$2"; }
 
-# Two processes, then three, then one.
+# Trains with two processes, then resumes with three, then with one.
 in_processes 0 2 "${train[@]}" --set train.length=4u --out whole
 in_processes 0 3 "${resume[@]}" -q --set train.length=8u --out whole
 expect 0 "${resume[@]}" -q --set train.length=12u --out whole
@@ -77,7 +77,8 @@ m = report(*large)["trained_parameters"]
 assert 8 * m * 2 // 3 - 2 * (25 << 20) - 8 <= saved <= 8 * m * 2 // 3, (saved, m)
 P
 
-# A procedure that moves weights and moments needs all of them.
+# Head rotation moves weights and moments between layers, so it excludes a sharded optimiser in a job of several processes,
+# each of which lacks moments.
 dry=(mh-train --dry-run --config c.toml --train t.mhs --set train.procedures.head-rotation.mode=random --set train.procedures.head-rotation.k=1)
 expect 0 "${dry[@]}" "${sharded[@]}"
 expect 2 "${dry[@]}" "${sharded[@]}" --processes 2

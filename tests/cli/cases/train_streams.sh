@@ -72,6 +72,7 @@ expect 0 mh-eval --format json --memory 100 --streams 3 --set model.transformer-
 expect_stdout '"set":"model.transformer-xl.same_length=true attention.relative.clamp=50"'; expect_stdout '"streams":3'
 expect 0 mh-eval --context 8 $m v.mhs;           expect_stdout "context-window"
 expect 0 mh-eval --memory 0 $m v.mhs;            expect_stdout "independent-blocks"
+# mh-eval refuses options that contradict each other or the model, and keys that change parameters or training or do not exist.
 expect 2 mh-eval --memory 9 --context 8 $m v.mhs; expect_stderr "0 if --memory is above 0"
 expect 2 mh-eval --memory 0 --streams 4 $m v.mhs
 expect 2 mh-eval --set model.layers=4 $m v.mhs

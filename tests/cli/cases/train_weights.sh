@@ -33,14 +33,14 @@ import json, math, re, sys, tolerance
 tokens = [int(n) for n in re.findall(r'"tokens": ?(\d+)', sys.argv[1])]
 lines = [json.loads(line) for line in open("whole/log.jsonl")]
 assert lines[0]["shard_shares"] == [0.5, 0.3, 0.2], lines[0]
-epochs = [line for line in lines if "nll" in line]
-assert len(tokens) == 3 and epochs[-1]["update"] == 400, (tokens, epochs[-1])
-for line in epochs:
-    for share, count, found in zip([0.5, 0.3, 0.2], tokens, line["shard_epochs"]):
-        blocks = math.ceil(count / 16)  # 16 rows of an update are blocks of 16 tokens
+update_lines = [line for line in lines if "nll" in line]
+assert len(tokens) == 3 and update_lines[-1]["update"] == 400, (tokens, update_lines[-1])
+for line in update_lines:
+    for share, count, epochs in zip([0.5, 0.3, 0.2], tokens, line["shard_epochs"]):
+        blocks = math.ceil(count / 16)  # an update has 16 rows, each a block of 16 tokens
         # The rule of the draws bounds the deviation of three shards by one draw; the log has four decimals.
-        assert abs(found * blocks - share * 16 * line["update"]) < 1 + tolerance.print_bound(4) * blocks, (line, share, blocks)
-        assert found == round(found, 4)
+        assert abs(epochs * blocks - share * 16 * line["update"]) < 1 + tolerance.print_bound(4) * blocks, (line, share, blocks)
+        assert epochs == round(epochs, 4)
 P
 grep -q '^weights = \[5.0, 3.0, 2.0\]$' whole/config.toml || fail "expected the weights in config.toml"
 grep -q "^train = \[\"$PWD/t.mhs\", \"$PWD/b.mhs\", \"$PWD/c.mhs\"\]\$" whole/config.toml || fail "expected the shards in config.toml"
@@ -81,7 +81,7 @@ mv moved/b.mhs b.mhs
 expect 2 mh-train --resume --out tokens --set train.length=4u --train b.mhs t.mhs c.mhs; expect_stderr "data.train_checksum"
 expect 2 mh-train --resume --out tokens --set train.length=4u --train "${shards[@]}" --set 'data.weights=[1, 1, 1]'; expect_stderr "data.weights: default ->"
 expect 2 mh-train --resume --out alone --set train.length=4u --train t.mhs b.mhs; expect_stderr "data.train_checksum"
-# Sentence pairs and a fine-tuning run.
+# Training on sentence pairs and fine-tuning also mix several shards by weight.
 mh-prep translation --vocab v text reversed -o p.mhs 2>/dev/null
 head -n 50 text > text50; head -n 50 reversed > reversed50
 mh-prep translation --vocab v text50 reversed50 -o q.mhs 2>/dev/null
