@@ -67,9 +67,9 @@ cmp a b || fail "a resumed run differs"
 mh-train -q --config c.toml --train t.mhs --threads 1 --out short --set train.length=12u
 mh-eval -q --format json short/last.safetensors v.mhs | sed 's/short//' > b
 ! cmp -s a b || fail "rows did not become longer"
+# long_block is at most max_positions and needs long_from; long_predictions needs long_block.
 expect 2 mh-train $go --out no --set train.batch.long_block=65
 expect 2 mh-train --config c.toml --train t.mhs --out no --set train.batch.long_block=48
-
 expect 2 mh-train --config c.toml --train t.mhs --out no --set mlm.long_predictions=9
 expect_stderr "0, unless train.batch.long_block is set"
 # Trains in blocks of 3 tokens, which have room for one piece beside [CLS] and [SEP].
@@ -95,6 +95,7 @@ losses = {row["loss"] for row in rows[:3]}
 assert len(losses) == 3, "seeds that do the same"
 P
 expect 0 mh-eval --format json ft/seed2/best.safetensors classes.mhs; expect_stdout '"accuracy":'; expect_stdout '"rows":120'
+# Predicted classes, compared with the labels; the classes are in the configuration of the run.
 cut -f 2 train.tsv > unlabelled.tsv
 mh-prep examples -q --vocab $m --text text --label label --labels c0,c1,c2 train.tsv > test.mhs
 expect 0 mh-eval ft/seed2/best.safetensors test.mhs --predictions -
@@ -103,22 +104,25 @@ tail -n +2 train.tsv | cut -f 1 > truth
 tail -n +2 out | cut -f 2 | paste - truth | awk '$1 == $2' | wc -l > right
 [ "$(cat right)" -gt 108 ] || fail "$(cat right) of 120 predictions are right"
 grep -q 'labels = \["c0", "c1", "c2"\]' ft/seed1/config.toml || fail "labels: $(grep labels ft/seed1/config.toml)"
-# A shard with the classes in another order is refused, a shard without labels yields no score, and --seeds excludes
-# train.seed.
+# A shard with the classes in another order is refused, unless model.bert.labels is empty.
 mh-prep examples -q --vocab $m --text text --label label --labels c2,c1,c0 train.tsv > other.mhs
 expect 3 mh-eval ft/seed2/best.safetensors other.mhs; expect_stderr "in the model's order, c0, c1, c2"; expect_stderr "found c2, c1, c0"
 expect 0 mh-eval ft/seed2/best.safetensors other.mhs --set 'model.bert.labels=[]'
 expect 3 mh-finetune --train classes.mhs --valid other.mhs $go --out no; [ ! -d no ] || fail "a folder is left"
+# A shard without labels is refused for training, validation and pruning.
 cut -f 2 train.tsv > texts.tsv
 mh-prep examples -q --vocab $m --text text --labels c0,c1,c2 texts.tsv > bare.mhs
 expect 3 mh-finetune --train classes.mhs --valid bare.mhs $go --out no; [ ! -d no ] || fail "a folder is left"
 expect 3 mh-prune scan ft/seed2/best.safetensors bare.mhs
 expect 3 mh-finetune --train bare.mhs $go --out no; [ ! -d no ] || fail "a folder is left"
+# Refuses a head without its number of classes, options of mh-eval for other tasks, and examples from a pipe.
 expect 2 mh-train --config c.toml --train classes.mhs --out no --set model.bert.head=classes; [ ! -d no ] || fail "a folder is left"
 expect 2 mh-eval ft/seed2/best.safetensors classes.mhs --best-answers x
 expect 2 mh-eval ft/seed2/best.safetensors classes.mhs --per-token x
 expect 2 mh-eval ft/seed2/best.safetensors - < <(cat classes.mhs)
+# mh-eval scores no example of a shard without labels.
 expect 0 mh-eval --format json ft/seed2/best.safetensors bare.mhs; expect_stdout '"loss":null'; expect_stdout '"scored":0'
+# --seeds excludes train.seed, folders of earlier runs and a model from a pipe; --resume needs a run for each seed.
 expect 2 mh-finetune --train classes.mhs $go --out no --seeds 2 --set train.seed=7
 expect 2 mh-finetune --train classes.mhs $go --out ft --seed 3 --seeds 2; expect_stderr "found the folder ft/seed3"; [ ! -d ft/seed4 ] || fail "a seed ran although another was refused"
 expect 3 mh-eval ft classes.mhs
@@ -129,6 +133,7 @@ expect 2 mh-finetune --train classes.mhs --init - --seeds 2 --out no < $m
 expect 2 mh-finetune --config - --train classes.mhs $go --seeds 2 --out no < c.toml; [ ! -d no ] || fail "a folder is left"
 expect 2 mh-finetune --config <(cat c.toml) --train classes.mhs $go --seeds 2 --out no; [ ! -d no ] || fail "a folder is left"
 printf '[train]\nlength = "1u"\n' | mh-finetune -q --config - --train classes.mhs $go --seeds 1 --out single
+# The names of the classes survive the conversion to Hugging Face and back.
 mh-convert -q --to huggingface ft/seed2/best.safetensors named && mh-convert -q named > named.safetensors
 for labels in c0,c1,c2 c2,c1,c0; do
   mh-prep examples -q --vocab named.safetensors --text text --label label --labels $labels train.tsv > $labels.mhs
@@ -226,6 +231,7 @@ import json
 rows, full = [json.loads(line) for line in open("curve")], json.load(open("of_all"))["f1"]
 assert rows[0]["f1"] == full and rows[2]["f1"] < full and rows[2]["f1_difference"] == rows[2]["f1"] - full, rows
 P
+# Refuses scores of other tasks, and --blocks with a score of all rows.
 expect 2 mh-prune scan --metric f1 ft/seed1/best.safetensors classes.mhs
 expect 2 mh-prune scan --metric accuracy --blocks 4 ft/seed1/best.safetensors classes.mhs
 expect 2 mh-prune scan --metric bleu ft/seed1/best.safetensors classes.mhs
@@ -234,6 +240,7 @@ head -n 11 train.tsv > few.tsv
 mh-prep examples -q --vocab $m --text text --label label --labels c0,c1,c2 few.tsv > few.mhs
 expect 0 mh-spectrum --summary --format json ft/seed1/best.safetensors few.mhs; expect_stdout '"blocks":10'
 expect 2 mh-spectrum --blocks 64 ft/seed1/best.safetensors few.mhs; expect_stderr "at most 10, the number of sentence pairs or examples"
+# Pruned encoders and encoders with swapped heads can be scored; an encoder generates no text.
 expect 0 mh-prune cut ft/seed1/best.safetensors --by taylor --data classes.mhs --fraction 30% -o cut.safetensors
 expect 0 mh-eval --format json cut.safetensors classes.mhs; expect_stdout '"accuracy":'
 expect 0 mh-swap $m --mode soft --k 1 --data v.mhs -o swapped.safetensors
@@ -251,11 +258,13 @@ expect_refused 2 "one name for each of the 2 classes" --train classes.mhs $go --
 expect_refused 2 "model.bert.classes" --train classes.mhs $go --set model.bert.classes=0 --set 'model.bert.labels=[]'
 expect 2 mh-train --config c.toml --train t.mhs --out no --set model.bert.segments=1; expect_stderr "at least 2, since a row of t.mhs has 2 segments"; [ ! -d no ] || fail "a folder is left"
 expect_refused 2 "4 heads in layer 0, as in the checkpoint; found 2 heads" --train classes.mhs $go --set attention.heads=2
+# --train-only without `head` leaves the new output head untrained, with a warning.
 expect 0 mh-finetune --train classes.mhs $go --out gated --set train.length=1u --set attention.combiner=gates --train-only gates
 expect_stderr "keep their random initial values: "; expect_stderr "to train the output head, add head"
 expect 0 mh-finetune --train classes.mhs $go --out headed --set train.length=1u --set attention.combiner=gates --train-only gates,head
 ! grep -q "keep their random initial values" err || fail "a warning about a head that is trained"
 ! grep -q perplexity headed/log.jsonl || fail "the log has the perplexity of a classifier"
+# Refuses block lengths, numbers of classes and keys that do not fit the model or its task, and shards and options of other tasks.
 expect_refused 2 "at least 5" --train t.mhs $go --set train.batch.block=4
 expect_refused 3 "2 classes" --train classes.mhs $go --set model.bert.classes=2 --set 'model.bert.labels=[]'
 expect_refused 2 "mlm.mask_share" --train classes.mhs $go --set mlm.mask_share=0.2

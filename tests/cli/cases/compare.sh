@@ -43,6 +43,7 @@ PATH=$PWD/other/bin:$PATH compare 0 plain
 [ "$(ls runs/tools | wc -l)" -eq 2 ] || fail "expected copies of the tools of two builds; found $(ls runs/tools)"
 cut -f 11 out | grep -qF "$version $tools_copy" || fail "$(cut -f 11 out)"
 cut -f 11 out | grep -q "^$version [0-9a-f]*, $version [0-9a-f]*$" || fail "$(cut -f 11 out)"
+# Refuses runs with another configuration, an unknown method, and --seeds 0.
 echo "# changed" >> configs/methods/mixhead-a.toml
 compare 0 plain
 compare 1 mixhead-a+sigsoftmax; expect_stderr "found another configuration"

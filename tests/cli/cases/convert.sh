@@ -44,7 +44,7 @@ assert not any(name.startswith("optimizer.") for name in states)
 assert json.loads(meta["multihead.origin"]) == [{"average": ["run/best.safetensors", "standard input"]}], meta["multihead.origin"]
 P
 
-# A folded model gives the same scores, has the plain combiner, and cannot be folded again.
+# A folded model gives the same scores and cannot be folded again.
 expect 0 mh-convert --fold run/best.safetensors -o folded
 expect_stderr "folded the combiners of 2 layers"
 cat run/best.safetensors | mh-convert -q --fold - | cmp - folded
@@ -57,7 +57,8 @@ assert abs(a["nll"] - b["nll"]) <= tolerance.mean_nll_bound(a, "run/best.safeten
 P
 record 2 mh-convert --fold folded -o x
 
-# Checkpoints whose metadata contains deeply nested JSON, which would exhaust the stack, or contradicts the tensors are refused.
+# Checkpoints are refused if their metadata contains deeply nested JSON, which would exhaust the stack, an origin that is no list, or another
+# number of heads than the tensors have.
 python3 -B - "$ROOT/tests/cli" <<'P'
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -73,6 +74,7 @@ P
 record 3 mh-convert --average nested.safetensors -o x
 expect 3 mh-convert --average object.safetensors -o x
 expect 3 mh-convert --fold heads.safetensors -o x
+# A folded model can be trained further, with the plain combiner.
 expect 0 mh-train --dry-run --from folded --format json
 expect 0 mh-train -q --from folded --train t.mhs --out on --set train.batch.block=16 --set train.batch.tokens=64 --set train.length=2u
 grep -q 'combiner = "concatenate"' on/config.toml || fail "expected the combiner concatenate in the configuration of the folded model"

@@ -31,7 +31,8 @@ for folder in "${all[@]}"; do
   cmp again.v $folder.v
 done
 
-# A BERT folder is accepted wherever a vocabulary is expected.
+# A BERT folder is accepted wherever a vocabulary is expected, but not with options of its normalisation. An output must not be a file of
+# the folder that is read.
 expect 0 mh-prep mlm --wordpiece bert-4 text -o a.mhs
 expect 0 mh-prep mlm --vocab bert-4.v text -o b.mhs
 diff <(mh-prep cat --ids a.mhs) <(mh-prep cat --ids b.mhs)
@@ -48,8 +49,8 @@ declare_in() {
   copy_to_bad gpt2-4
   python3 - "$1" <<'P'
 import json, os, sys
-tokens = {"added_tokens.json", "tokenizer_config.json", "tokenizer.json"} - {sys.argv[1]}
-for name in [*tokens, "special_tokens_map.json"]:
+other_files = {"added_tokens.json", "tokenizer_config.json", "tokenizer.json"} - {sys.argv[1]}
+for name in [*other_files, "special_tokens_map.json"]:
     os.remove("bad/" + name)
 if sys.argv[1] == "tokenizer_config.json":
     config = json.load(open("bad/tokenizer_config.json"))
@@ -70,8 +71,8 @@ done
 declare_in added_tokens.json
 expect 0 mh-convert bad -o one.safetensors; expect_stderr "not special (2): '<pad>', '<sep>'"
 
-# Tied tensors are accepted under either name, with and without the model prefix; if both are present they must be
-# equal, or the error names both.
+# Tied tensors are accepted under either name, with and without the model prefix. If the tensors of both names differ or both are
+# missing, the error has both names. Duplicate and unknown tensors are refused.
 while read -r folder changes; do
   copy_to_bad $folder
   huggingface_recorded weights bad $changes
@@ -157,7 +158,7 @@ for bad in '[]' '{' '' '{"model": 3}'; do
   copy_to_bad gpt2-5; printf '%s' "$bad" > bad/tokenizer.json
   expect 3 mh-convert bad -o x; expect_stderr "bad/tokenizer.json"
 done
-# Settings and vocabularies that contradict the tensors are refused.
+# Invalid settings are refused, and settings and vocabularies that contradict the tensors or other files.
 while IFS='|' read -r folder file change words; do
   copy_to_bad $folder
   python3 - "$file" "$change" <<'P'

@@ -34,6 +34,8 @@ expect 2 mh-convert none -o none/config.json; expect_stderr "an output that is n
 [ "$(cat none/config.json)" = '{"model_type": "bert"}' ] || fail "the folder is changed"
 python3 -c 'print("{\"model_type\": \"bert\", \"x\": " + "[" * 1000000 + "]" * 1000000 + "}")' > llama/config.json
 expect_refused 3 "1000001 nested levels" llama
+# --to refuses an unknown format, no output folder or an existing one, a model that transformers cannot represent, and options of other
+# conversions.
 expect 2 mh-convert --to onnx empty x; expect_stderr "huggingface"
 expect 2 mh-convert --to huggingface empty; expect_stderr "a checkpoint and a new folder"
 make_shards
@@ -108,7 +110,8 @@ expect 1 mh-eval generate nan.safetensors --length 3; expect_stderr "finite logi
 expect 1 mh-eval generate nan.safetensors --length 3 --temperature 0; expect_stderr "finite logits"
 expect 0 mh-convert --average nan.safetensors gpt2.safetensors -o mean.safetensors; expect_stderr "nan.safetensors: 1 of"
 
-# A converted model can be scored, trained and pruned; a pruned model cannot be converted back to transformers.
+# A converted model can be scored, trained and pruned. Pruned models and models with a mixer cannot be converted to transformers. The parent
+# folder of the output folder must exist.
 mh-prep -q vocab --type byte-bpe --from gpt2 -o bpe.v
 python3 -c 'for i in range(60): print("w1 w2 w3"[:i % 9], "caf\u00e9")' | mh-prep -q lm --vocab bpe.v - -o bpe.mhs
 expect 0 mh-eval gpt2.safetensors bpe.mhs
@@ -122,7 +125,7 @@ mh-train -q --train bpe.mhs --out mixed --set attention.mixer=talking-heads --se
   --set attention.heads=2 --set train.batch.block=8 --set train.batch.tokens=32 --set train.length=1u
 expect 3 mh-convert --to huggingface mixed/last.safetensors x; expect_stderr "attention.mixer"; expect_stderr "talking-heads"
 
-# Damaged or inconsistent folders.
+# Folders with unsupported settings, and damaged or inconsistent folders.
 # copy_to_bad FOLDER: makes the folder `bad`, a copy of FOLDER.
 copy_to_bad() { rm -rf bad; cp -r "$1" bad; }
 # change_settings FOLDER JSON: makes `bad`, a copy of FOLDER with the keys of the object JSON set in config.json.

@@ -19,7 +19,8 @@ printf 'the end .' > unended
 printf 'the end .\n' | mh-eval bleu unended - > out
 expect_stdout "100"
 
-# Refuses files with different numbers of lines, empty and missing files, and options that exclude each other.
+# Refuses files with different numbers of lines, empty, missing and damaged files, invalid values, options that exclude each other, and
+# options that need a model.
 head -1 ref > short
 record 3 mh-eval bleu hyp ref short
 record 3 mh-eval bleu short ref

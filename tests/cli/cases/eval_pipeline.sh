@@ -26,9 +26,11 @@ mv out first
 expect 0 mh-eval generate run/best.safetensors --prompt "w1 w2" --length 12 --seed 3
 cmp out first
 expect 0 mh-eval generate run/best.safetensors --length 5 --temperature 0 --samples 2
+# A published recipe and every backbone of configs/ build.
 expect 0 mh-train --dry-run --format json --config <("$ROOT/configs/recipes/expand" mixhead/table1-vanilla)
 expect_stdout '"parameters":156000256'
 for backbone in "$ROOT"/configs/backbones/*.toml; do expect 0 mh-train --dry-run --config "$backbone" --set model.vocabulary_rows=267744; done
+# Refuses a prompt above 1 MiB, standard input as two files, and --predictions for a language model.
 head -c 1048577 /dev/zero | tr '\0' w > long
 expect 3 mh-eval generate run/best.safetensors --prompt-file long
 expect 2 mh-eval - -

@@ -59,7 +59,7 @@ same_as_one 2 mh-eval -q --threads 1 --format json --block 16 --memory 16 --stre
 same_as_one 3 mh-eval -q --threads 1 --format json --block 16 --memory 16 --batch 2 xl/last.safetensors t.mhs
 same_as_one 2 mh-prune scan -q --threads 1 --format json --block 16 --memory 16 --streams 4 --batch 1 xl/last.safetensors t.mhs
 
-# The files that mh-eval writes are those of one process.
+# Several processes write the same files of mh-eval as one process.
 expect 0 mh-eval -q --threads 1 --block 16 --batch 8 --per-token one.tsv lm/last.safetensors t.mhs
 in_processes 0 2 mh-eval -q --threads 1 --block 16 --batch 8 --per-token two.tsv lm/last.safetensors t.mhs
 cmp one.tsv two.tsv || fail "expected the log-probabilities of one process"
@@ -70,7 +70,7 @@ expect 0 mh-eval -q --threads 1 --beam 2 --batch-tokens 200 --hypotheses one.txt
 in_processes 0 3 mh-eval -q --threads 1 --beam 2 --batch-tokens 200 --hypotheses two.txt mt/last.safetensors p.mhs
 cmp one.txt two.txt || fail "expected the translations of one process"
 
-# Examples: classes, masked words and answers.
+# Documents with masked words, and examples with classes.
 tr ' ' '\n' < text | sed '/^$/d' | LC_ALL=C sort -u | sed '1i [PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]' > vocab.txt
 awk 'NF { for (i = 0; i < 8; i++) print NR % 2 "\t" $0 }' text | sed '1i label\tsentence' > sst2.tsv
 awk 'NF { print; print "" }' text > documents
@@ -91,7 +91,7 @@ cmp one.bleu two.bleu || fail "expected the BLEU of one process"
 
 # Each process reads all inputs, so standard input is refused as an input.
 RANK=0 LOCAL_RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 expect 2 mh-eval lm/last.safetensors - < t.mhs
-# Processes with other arguments, or with files of other contents, are refused.
+# Processes with different arguments, or with files of different contents, are refused.
 start_processes 2 sh -c 'mh-eval -q --threads 1 --block $((16 + RANK)) lm/last.safetensors t.mhs'
 wait_for_processes
 [ "${statuses[*]}" = "2 2" ] || { cat err.*; fail "expected exit status 2 of both processes; found ${statuses[*]}"; }

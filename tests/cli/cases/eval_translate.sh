@@ -40,9 +40,11 @@ awk -F'\t' '$1 == line && $2 > score { exit 1 } { line = $1; score = $2 }' out |
 cut -f3 out | awk 'NR % 3 == 1' > best
 expect 0 mh-eval translate $m three --beam 4; cmp out best
 expect 0 mh-eval translate $m three --beam 4 --scores; [ "$(cut -f3 out)" = "$(cat best)" ] || fail "expected the best hypotheses in column 3; found $(cut -f3 out)"
+# Samples do not depend on the size of the batches.
 expect 0 mh-eval translate $m three --samples 2 --seed 4 --top-k 9; cut -f1,3 out > samples
 expect_stderr "2 samples at temperature 1 of the 9 likeliest, length penalty 1, hypotheses of 1 to 0·x + 200 tokens (x: source length)"
 expect 0 mh-eval translate $m three --samples 2 --seed 4 --top-k 9 --batch-tokens 1; cut -f1,3 out | cmp - samples
+# Translations begin with their prefixes. An empty line has an empty translation.
 printf 'v3 v5\n\nv1\n' > begin
 expect 0 mh-eval translate $m three --prefix-file begin
 sed -n 1p out | grep -q '^v3 v5' || fail "expected the prefix of line 1; found $(sed -n 1p out)"
@@ -52,6 +54,7 @@ expect 0 mh-eval translate $m gap; [ "$(wc -l < out)" -eq 3 ] || fail "expected 
 [ -z "$(sed -n 2p out)" ] || fail "expected an empty translation of an empty line; found $(sed -n 2p out)"
 expect 0 mh-eval translate $m gap --samples 2
 [ "$(cut -f1 out | tr '\n' ' ')" = "1 1 2 2 3 3 " ] || fail "expected two samples of each line; found $(cut -f1 out)"
+# Tokens outside the vocabulary are reported; --no-unknown excludes them from translations.
 printf 'v3 never\n\nseen\n' > new
 expect 0 mh-eval translate $m three --prefix-file new; expect_stderr "the prefixes have 2 tokens outside the vocabulary"
 expect 0 mh-eval translate $m three --no-unknown; ! grep -q '<unk>' out || fail "expected no unknown word; found one"
@@ -126,6 +129,7 @@ expect 3 mh-train --config c.toml --train few.mhs --valid evil.mhs --out no; exp
 { printf 'w1 %.0s' $(seq 30); echo; } > longer
 mh-prep translation -q --source-vocab sv --target-vocab tv longer longer -o longer.mhs
 expect 2 mh-train --config c.toml --train p.mhs --valid longer.mhs --out no --set model.positions=learned --set model.max_positions=20; expect_stderr "at most model.max_positions, 20 tokens"
+# Refuses BLEU without a validation set or for a language model, an unknown score, and invalid or unused keys of decoding.
 expect 2 mh-train --config c.toml --train p.mhs --out no --set train.validation.metric=bleu
 expect 2 mh-train --config c.toml --train p.mhs --valid p.mhs --out no --set train.validation.metric=bleu --set train.validation.decode.beam=9999
 expect 2 mh-train --config c.toml --train p.mhs --valid p.mhs --out no --set train.validation.metric=blue

@@ -42,6 +42,7 @@ lines = [json.loads(line) for line in open("gates/log.jsonl")]
 assert lines[0]["started"].startswith("mh-finetune "), lines[0]["started"]
 assert lines[0]["from"] == "first/last.safetensors"
 P
+# --train-only accepts several words, and patterns of names; without it, all parameters are trained.
 expect 0 mh-finetune -q --init $m --train-only gates,output $go --out plus
 list_changed plus
 [ "$(grep -v '^gate\.' names | tr '\n' ' ')" = "output.bias output.weight " ] || fail "changed tensors: $(cat names)"
@@ -54,6 +55,7 @@ expect 0 mh-finetune -q --init $m --train-only 'decoder.norm.*,*.0.ffn.up.bias' 
 list_changed names_
 [ "$(tr '\n' ' ' < names)" = "decoder.layers.0.ffn.up.bias decoder.norm.bias decoder.norm.weight " ] || fail "changed tensors: $(cat names)"
 
+# Refuses --seeds without --out, and another combiner than that of the checkpoint.
 expect 2 mh-finetune --init $m --train new.mhs --seeds 2
 expect 2 mh-finetune --init $m $go --out x --set attention.combiner=concatenate; [ ! -d x ] || fail "expected no output folder after an error; found one"
 

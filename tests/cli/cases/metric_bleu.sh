@@ -35,7 +35,8 @@ assert rows["own"]["bleu"] == float(sys.argv[1]), (rows, sys.argv)
 assert rows["own"]["bleu"] != rows["specialised"]["bleu"], rows
 assert rows["random"]["runs"] == 2 and rows["random"]["deviation"] is not None and "perplexity" not in rows["own"]
 P
-# Refuses options of BLEU without --metric bleu, and options that --metric bleu excludes.
+# Refuses options of BLEU without --metric bleu, --blocks with --metric bleu, invalid options of BLEU, an unknown metric, --metric bleu for a
+# language model, and --metric bleu of experts without --show scores.
 record 2 mh-prune curve --by taylor --beam 3 $m p.mhs
 record 2 mh-prune curve --by taylor --metric bleu --blocks 3 $m p.mhs
 expect 2 mh-prune curve --by taylor --metric bleu --beam 999 $m p.mhs
