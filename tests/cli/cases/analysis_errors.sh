@@ -32,6 +32,7 @@ expect_refused 2 "at most 22" mh-spectrum --blocks 30 $a $long t.mhs --curves no
 expect_refused 2 "at most 22" mh-swap report --blocks 30 $a $long t.mhs
 expect_refused 2 "a model with head mixing" mh-spectrum --blocks 4 --of before-mixing $mixed $a t.mhs
 expect_refused 2 "a model with head mixing" mh-spectrum --blocks 4 --of mixing $mixed $a t.mhs
+# Matrices that a model does not have, and a text that is shorter than a block of the second model, are refused.
 expect_refused 2 "matrices across heads" mh-spectrum --of alphas $mixed $a
 train fewer attention.combiner=alphas attention.output_heads=2
 expect_refused 2 "equal numbers of output heads and value heads" mh-spectrum --of output-value fewer/last.safetensors
@@ -57,6 +58,7 @@ expect_refused 2 "attention layers with heads" mh-spectrum --of output-value non
 expect_refused 2 "attention layers with heads" mh-spectrum --blocks 4 $a none.safetensors t.mhs
 expect 0 mh-prune scan --summary --format json none.safetensors $a $long t.mhs
 [ "$(grep -c '"change":null' out)" -eq 4 ] || fail "expected no change for layers that the first model lacks"
+# A swap exchanges at least one pair of heads.
 expect_refused 2 "expected a whole number from 1 to" mh-swap $a --mode random --k 0 --dry-run
 
 # Diverged models: the perplexity of `wild` is inf, and the heads of `lost` cannot be ranked.
@@ -75,6 +77,7 @@ done
 # Output paths are checked before any computation; with this model the computation would fail with another error.
 expect_refused 1 "missing/x" mh-prune cut $lost --by ablation --data t.mhs --fraction 50% -o missing/x
 expect_refused 1 "missing/x" mh-swap $lost --mode hard --by ablation --data t.mhs -o missing/x
+# Paths of plots are checked before any computation, too; this gnuplot fails, so a later check would report another error.
 mkdir bin
 printf '#!/bin/sh\nexit 1\n' > bin/gnuplot
 chmod +x bin/gnuplot

@@ -1,5 +1,5 @@
 # Tools refuse an output that is one of their inputs, fail if an output cannot be written completely, and leave no
-# partial file after a signal.
+# partial file after a signal. Also checks names of files, options and prompts.
 make_text 200 > text
 mh-prep vocab text > v 2>/dev/null
 record 2 mh-prep lm --vocab v text -o v
@@ -8,6 +8,7 @@ cp t.mhs before
 expect 2 bash -c 'mh-prep cat t.mhs >> t.mhs';     expect_stderr "itself"
 expect 2 bash -c 'mh-prep info t.mhs >> t.mhs'
 cmp before t.mhs
+# Refuses missing and empty inputs, an empty output name, and options that do not apply to a type of vocabulary.
 record 3 mh-prep vocab --type byte missing
 expect 2 mh-prep vocab --type byte text -o ''
 : > empty
@@ -18,6 +19,7 @@ record 2 mh-prep vocab --type byte --size 10 text
 mh-prep vocab --type byte text > byte.v
 record 2 mh-prep lm --vocab byte.v --crlf normalise text
 golden_record refused-1
+# File names with a line feed or with bytes that are not UTF-8, and a full device.
 expect 2 mh-prep lm --vocab $'no\nsuch\xff' text;            expect_stderr "UTF-8"
 expect 3 mh-prep lm --vocab $'no\nsuch' text;                  expect_stderr 'no\x0asuch: expected a file to read'
 expect 1 bash -c 'mh-prep --help >/dev/full'
@@ -54,6 +56,7 @@ cmp dangling.mhs before
 [ -n "$(command -v mh-eval || true)" ] || skip "mh-eval is not built"
 mh-train -q --train t.mhs --out run --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.batch.block=16 \
   --set train.batch.tokens=64 --set train.length=2u
+# mh-eval refuses a missing file, outputs that are inputs, and other misplaced arguments; names of models may have bytes that are not UTF-8.
 m=run/last.safetensors
 record 3 mh-eval $m missing.safetensors t.mhs
 cp t.mhs pp.0
@@ -67,6 +70,7 @@ expect 2 mh-eval --format json generate $m;        expect_stderr "--format"
 expect 2 mh-eval t.mhs generate $m
 cp $m $'n\xff.safetensors'
 expect 0 mh-eval --format json $'n\xff.safetensors' t.mhs
+# Tabs in tokens add no columns to the file of --per-token.
 printf 'a\tb \\ c\n' > with_tabs
 mh-prep vocab --type char with_tabs > char.v 2>/dev/null
 mh-prep lm --vocab char.v with_tabs -o c.mhs 2>/dev/null
@@ -74,6 +78,7 @@ mh-train -q --train c.mhs --out chars --set model.layers=1 --set model.width=16 
   --set train.batch.tokens=8 --set train.length=1u
 expect 0 mh-eval --per-token pt.tsv chars/last.safetensors c.mhs
 awk -F '\t' 'NF != 4 { exit 1 }' pt.tsv || fail "expected 4 columns in each row of --per-token"
+# Prompts from a file and from standard input; refuses a prompt that is not UTF-8, and two prompts.
 printf 'w1 w2\nw3' > prompt
 expect 0 mh-eval generate $m --prompt-file prompt --length 3
 expect 0 mh-eval generate $m --prompt-file - --length 3 < prompt

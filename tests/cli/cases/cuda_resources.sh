@@ -82,6 +82,7 @@ expect_stderr "expected spills, stack of"
 { cat log; sed 's/probe.cu/twin.cu/' other; } > twins
 expect_resources 3 twins table
 expect_stderr "found two that differ"
+# Missing files, damaged tables and wrong options are refused.
 expect_resources 3 missing table
 expect_resources 3 log missing
 for line in 'probe<float, 64>	sm_90	40	0	0' 'a	sm_90	forty	0	0	0' 'probe<float, 64>	sm_90	40	0	0	1024'; do

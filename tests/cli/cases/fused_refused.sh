@@ -41,7 +41,7 @@ done
 # Reasons that depend on the layer are reported before all others.
 expect_refused "the mixer mixes logits" mh-eval logits/last.safetensors t.mhs
 
-# With --attention auto these passes take the composed path, and the reason is logged once for both layers.
+# With --attention auto, the following passes take the composed path, and the reason is logged once for both layers.
 expect_logged_once() { expect 0 "${@:2}"; [ "$(grep -c "attention: decoder.self: composed: $1" err)" -eq 1 ] || fail "expected one log line for the reason: $1"; }
 expect_logged_once "an observer" mh-spectrum --blocks 2 $plain t.mhs
 expect_logged_once "scale factors of score heads" mh-prune scan -v --side score $mixed t.mhs

@@ -132,8 +132,8 @@ expect 3 untouched $out -- mh-finetune --resume --seeds 1 --out seeds; expect_st
 # File names in the files of a Hugging Face folder, such as the index of its weights, lead to no file outside the folder.
 cp -r "$ROOT/tests/cli/recorded/gpt2-4" whole
 python3 -B "$ROOT/tests/cli/huggingface_recorded.py" weights whole
-copy_run() { rm -rf f; cp -r whole f; }
-copy_run
+copy_whole() { rm -rf f; cp -r whole f; }
+copy_whole
 cp f/model.safetensors $out
 mv f/model.safetensors f/part.safetensors
 for name in ../../../outside/model.safetensors "$base/outside/model.safetensors" .. "" 'part.safetensors\u0000'; do
@@ -148,8 +148,9 @@ P
   [ ! -e x ] || fail "expected no output for the file name '$name'; found one"
 done
 # Links to files within the folder are followed; the cache of huggingface_hub has such links.
-copy_run; mv f/model.safetensors f/part; ln -s part f/model.safetensors
+copy_whole; mv f/model.safetensors f/part; ln -s part f/model.safetensors
 expect 0 untouched $out -- mh-convert -q f -o x
+# Paths in config.json and tokenizer_config.json are ignored.
 python3 - "$base/outside" <<'P'
 import json, sys
 for name, changes in {"config.json": {"auto_map": {"AutoModel": "../../outside/x--x.Model"}, "_name_or_path": sys.argv[1]},
@@ -163,11 +164,11 @@ expect 0 untouched $out -- mh-prep -q vocab --type byte-bpe --from f -o x.v
 expect 0 untouched $out -- mh-convert -q --to huggingface x back
 # A device or a pipe in the place of a file is refused instead of read without end.
 for name in config.json tokenizer_config.json tokenizer.json; do
-  copy_run; ln -sf /dev/zero f/$name
+  copy_whole; ln -sf /dev/zero f/$name
   expect 3 timeout 20 mh-convert f -o x; expect_stderr "f/$name: expected a regular file"
   [ $name = config.json ] || continue
   rm f/$name; mkfifo f/$name
   expect 3 timeout 20 mh-convert f -o x; expect_stderr "f/$name: expected a regular file"
 done
-copy_run; rm f/model.safetensors; ln -s /dev/zero f/model.safetensors.index.json
+copy_whole; rm f/model.safetensors; ln -s /dev/zero f/model.safetensors.index.json
 expect 3 timeout 20 mh-convert f -o x; expect_stderr "a regular file"

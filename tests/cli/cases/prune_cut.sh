@@ -19,9 +19,9 @@ expect_stderr "decoder.self: heads per layer 4 4 -> 2 3"
 expect_stderr "parameters "
 [ "$(stat -c %s small.safetensors)" -lt "$(stat -c %s "$model")" ] || fail "the file is not smaller"
 # The pruned model has the same loss as the complete model with weight 0 for the pruned heads.
-mask='[1, 0, 1, 0]' mask1='[1, 1, 0, 1]'
+mask0='[1, 0, 1, 0]' mask1='[1, 1, 0, 1]'
 expect 0 mh-eval --format json "$model" t.mhs --set attention.combiner=head-weights \
-  --set "attention.decoder.self.0.head-weights.weights=$mask" --set "attention.decoder.self.1.head-weights.weights=$mask1"
+  --set "attention.decoder.self.0.head-weights.weights=$mask0" --set "attention.decoder.self.1.head-weights.weights=$mask1"
 cp out masked.json
 expect 0 mh-eval --format json small.safetensors t.mhs
 with_tolerance - <<'P'
@@ -39,11 +39,11 @@ expect 0 mh-eval none.safetensors t.mhs
 expect 0 mh-eval generate none.safetensors --length 5
 
 # A pruned model can be analysed and trained.
-for left in small none; do
-  expect 0 mh-prune scan $left.safetensors t.mhs
-  expect 0 mh-prune rank --by taylor,weight-norm $left.safetensors t.mhs
-  expect 0 mh-spectrum --blocks 4 $left.safetensors t.mhs
-  expect 0 mh-train -q --from $left.safetensors --train t.mhs --valid t.mhs --out trained --set train.length=2u
+for pruned in small none; do
+  expect 0 mh-prune scan $pruned.safetensors t.mhs
+  expect 0 mh-prune rank --by taylor,weight-norm $pruned.safetensors t.mhs
+  expect 0 mh-spectrum --blocks 4 $pruned.safetensors t.mhs
+  expect 0 mh-train -q --from $pruned.safetensors --train t.mhs --valid t.mhs --out trained --set train.length=2u
   expect 0 mh-eval trained/last.safetensors t.mhs
   rm -r trained
 done

@@ -177,5 +177,6 @@ record 2 mh-prune rank --by taylro $a t.mhs
 expect 2 mh-prune rank $a t.mhs
 expect_stderr "mh-prune rank --help"
 record 2 mh-prune rank --by gate $a t.mhs
+# A checkpoint in place of the data is refused.
 record 3 mh-prune scan $a $b
 golden_record refused

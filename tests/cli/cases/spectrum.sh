@@ -151,9 +151,9 @@ for row in csv.DictReader(open("kept/spectrum.tsv"), delimiter="\t"):
     entropy = -(p * numpy.log(numpy.maximum(p, 1e-300))).sum(-1)
     # A sum of at most n terms, each with a logarithm and a product.
     assert abs(entropy.mean() - float(row["entropy"])) <= tolerance.chain_bound(n + 2, math.log(n))
-    seen = numpy.log(numpy.arange(2, 33))
-    assert abs((entropy[:, 1:] / seen).mean() - float(row["entropy_share"])) <= tolerance.chain_bound(n + 3, 1)  # also divided by ln of the number of keys
+    log_num_keys = numpy.log(numpy.arange(2, 33))
+    assert abs((entropy[:, 1:] / log_num_keys).mean() - float(row["entropy_share"])) <= tolerance.chain_bound(n + 3, 1)  # also divided by ln of the number of keys
     curves = [c for c in csv.DictReader(open("kept/curves.tsv"), delimiter="\t") if (c["name"], c["head"]) == (row["name"], row["head"])]
-    for name, share_of in (("p10", 10), ("p50", 50), ("p90", 90)):
-        assert abs(numpy.percentile(curve, share_of, axis=0) - [float(c[name]) for c in curves]).max() <= 2 * n * error * largest_share
+    for name, percentile in (("p10", 10), ("p50", 50), ("p90", 90)):
+        assert abs(numpy.percentile(curve, percentile, axis=0) - [float(c[name]) for c in curves]).max() <= 2 * n * error * largest_share
 P

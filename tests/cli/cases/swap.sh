@@ -21,7 +21,8 @@ mh-swap -q - --pairs $pairs --with output,stages,optimizer -o - < $s > state.saf
 ! cmp -s state.safetensors $s || fail "expected the exchange to change the file"
 mh-swap -q state.safetensors --pairs $pairs --with output,stages,optimizer -o back.safetensors
 cmp back.safetensors $s
-# Without --with optimizer, mh-swap does not exchange the moments of the optimizer.
+# mh-swap exchanges the heads of a training state also without exchanging the moments of the optimizer. A run resumes from an exchanged
+# state.
 mh-swap -q $s --pairs $pairs -o stay.safetensors
 expect 0 mh-train -q --resume --out run --set train.length=6u
 cp -r run moved; cp state.safetensors moved/last.safetensors
@@ -41,6 +42,7 @@ print_soft_pairs() { mh-swap -q deep/last.safetensors --mode soft --k 1 --data t
 [ "$(print_soft_pairs --t-max 1)" = "$(print_soft_pairs | head -n 1)" ] || fail "expected only the first pair of layers with --t-max 1"
 [ "$(print_soft_pairs --t-max 2)" = "$(print_soft_pairs --t-max 0)" ] \
   || fail "expected all pairs of layers with --t-max 2, as with --t-max 0"
+# --pairs with the pairs that --mode hard selects gives the same checkpoint. --seed determines the pairs of --mode random.
 cat t.mhs | mh-swap -q $m --mode hard --k 2 --data - --blocks 3 -o hard.safetensors
 python3 - > pairs <<'P'
 import json
@@ -63,6 +65,7 @@ for measure in received confidence entropy taylor alpha weight-norm avg-l2-outpu
   expect_stdout "$measure"
 done
 mh-swap -q $m --mode soft --k 2 --data t.mhs --blocks 4 -o - | mh-eval --format json - t.mhs > swapped.json
+# A dry run with --pairs prints no scores, block length or seed.
 expect 0 mh-swap $m --pairs $pairs --dry-run
 expect_stdout "nan"
 expect 0 mh-swap $m --pairs $pairs --dry-run --format json

@@ -1,6 +1,6 @@
 # Control characters in texts, labels and names are escaped on a terminal and unchanged in a pipe.
-# The text `hostile` has ESC, C1 controls in UTF-8 and as a byte, CR, BEL, backspace, DEL, and embeddings, overrides and isolates of
-# bidirectional text.
+# The text `hostile` has ESC, a C1 control in UTF-8, CR, BEL, backspace, DEL, and embeddings, overrides and isolates of bidirectional text.
+# The file `bytes` also has a C1 control as a byte and an incomplete character.
 hostile=$'\033[31m\302\2332J\r\a\b\177\342\200\256\342\200\252\342\201\246\342\201\251'
 printf 'a %s b\nc\n' "$hostile" > text
 printf 'a %s\2332J\302 b\n' "$hostile" > bytes
@@ -24,9 +24,9 @@ missing = [word for word in sys.argv[2:end] if word not in text]
 if status != int(sys.argv[1]) or controls or missing:
     sys.exit(f"{sys.argv[end + 1:]}: exit status {status}, control characters {controls}, without {missing}: {shown!r}")
 P
+all=('\x1b[31m' '\x9b2J' '\x0d\x07\x08\x7f\u202e\u202a\u2066\u2069')  # the escape sequences of `hostile`
 # on_terminal STATUS COMMAND…: runs COMMAND on a terminal, where it must print the escape sequences in `escapes`. An expected error goes
 # to errors.txt, with control characters of COMMAND escaped and without the CR that the terminal adds at line ends.
-all=('\x1b[31m' '\x9b2J' '\x0d\x07\x08\x7f\u202e\u202a\u2066\u2069')
 on_terminal() {
   TERM=dumb python3 on_terminal.py "$1" "${escapes[@]}" -- "${@:2}" </dev/null >shown || fail "on a terminal: $*"
   [ "$1" -eq 0 ] || { tr -d '\r' < shown > message; record_error "$1" message "on_terminal$(LC_ALL=C; printf ' %q' "${@:2}")"; }
