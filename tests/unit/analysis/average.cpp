@@ -34,8 +34,8 @@ bool contains(const std::string& text, const std::string& substring) {
 
 // Writes a copy of the checkpoint `from` to the path `to`. `new_name` maps the name of a tensor to its name in the
 // copy; "" leaves the tensor out.
-void rename_tensors(const io::Checkpoint& from, const std::string& to,
-                    const std::function<std::string(const std::string&)>& new_name) {
+void copy_with_new_names(const io::Checkpoint& from, const std::string& to,
+                         const std::function<std::string(const std::string&)>& new_name) {
   std::vector<io::TensorView> views;
   for (io::TensorInfo info : from.tensors()) {
     const void* data = from.data(info.name);
@@ -124,10 +124,10 @@ TEST_CASE("averaging refuses checkpoints with different model configurations, vo
   CHECK((contains(average_error({&a, &other_vocabulary}), "the vocabulary of " + a.name()) &&
          contains(average_error({&a, &other_vocabulary}), "words")));
 
-  rename_tensors(a, folder.file("lacks"),
-                 [](const std::string& name) { return name == "decoder.norm.bias" ? "" : name; });
-  rename_tensors(a, folder.file("more"),
-                 [](const std::string& name) { return name == "decoder.norm.bias" ? "decoder.norm.bais" : name; });
+  copy_with_new_names(a, folder.file("lacks"),
+                      [](const std::string& name) { return name == "decoder.norm.bias" ? "" : name; });
+  copy_with_new_names(a, folder.file("more"),
+                      [](const std::string& name) { return name == "decoder.norm.bias" ? "decoder.norm.bais" : name; });
   const io::Checkpoint without_bias(folder.file("lacks")), misspelt(folder.file("more"));
   CHECK((contains(average_error({&a, &without_bias}), "decoder.norm.bias") &&
          contains(average_error({&a, &without_bias}), "lacks")));

@@ -45,8 +45,8 @@ TEST_CASE("head discrepancy before and after the combiner equals plain loops", "
         CHECK(discrepancy.num_sequences() == static_cast<int64_t>(count));
         CHECK(actual.num_heads == 3);
         CHECK(actual.num_pairs() == 6);
-        // A cosine is at most 1. `cosine` sums the cosines of 6 ordered pairs of heads, so it has 6 times the error of
-        // one.
+        // `cosine / count` sums 6 cosine distances, one for each ordered pair of heads. Each distance has the error of
+        // a cosine, which is at most 1 in absolute value.
         CHECK(actual.cosine == rounding::within(cosine / count, measured_model.pass_bound() * 6));
         CHECK(actual.euclidean == rounding::within(euclidean / count, measured_model.pass_bound() * euclidean / count));
       }
@@ -68,7 +68,7 @@ TEST_CASE("head discrepancy of equal, opposite and zero head outputs has the clo
   const auto layer = discrepancy.layers().at(spec.kind)[0];
   // Cosine distances of the heads (0, 1): 2, (0, 2): 1, (0, 3): 0, (1, 2): 1, (1, 3): 2, (2, 3): 1. Euclidean distances
   // in the same order: 4, 2, 0, 2, 4, 2. The sum over ordered pairs counts each distance twice.
-  // The norms are 2 and 0, so that all results are exact.
+  // The norm of a head is 2 or 0, so that all results are exact.
   CHECK(layer.before_combiner.cosine == 14);
   CHECK(layer.before_combiner.euclidean == 28);
 }

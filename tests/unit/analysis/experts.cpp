@@ -1,4 +1,5 @@
-// Mixtures of attentive experts (MAE): replacing gates through an observer, and the report on expert specialisation.
+// Mixtures of attentive experts (MAE): replacing gates through an observer, the report on expert specialisation, scores
+// with random experts, and refusal of models without experts.
 #include "attention/methods/mae/experts.h"
 
 #include <c10/core/GradMode.h>
@@ -72,11 +73,11 @@ struct GateReplacer : attention::Observer, attention::Subscriber<attention::Gate
   }
 };
 
-// Returns whether `y` equals output_by_heads() of the layer for these gates, up to rounding. An entry of `y` sums
-// h · dv = 8 products and the bias; if the gates are gates of experts, the weight of a head is a scaled sum over at
-// most 6 experts.
-bool equals_output_by_heads(const at::Tensor& y, layers::Layer& layer, const at::Tensor& z, const at::Tensor& gates) {
-  return rounding::agree(y, layers::output_by_heads(layer, z, gates), 8 + 1 + 6 + 1);
+// Returns whether `y` equals output_by_heads() of the layer for the head weights (h), up to rounding. An entry of `y`
+// sums h · dv = 8 products and the bias; in a mixture of experts, a head weight is a scaled sum over at most 6 experts.
+bool equals_output_by_heads(const at::Tensor& y, layers::Layer& layer, const at::Tensor& z,
+                            const at::Tensor& head_weights) {
+  return rounding::agree(y, layers::output_by_heads(layer, z, head_weights), 8 + 1 + 6 + 1);
 }
 
 const char* const kMae = "combiner = 'mae'\n[attention.mae]\nhidden = 5\n";

@@ -1,4 +1,5 @@
-// The measures ablation and random against separate evaluations of ablated models.
+// The measure ablation against separate evaluations of ablated models, and the measure random, which depends only on
+// the seed.
 #include <catch2/catch.hpp>
 
 #include "analysis/importance.h"

@@ -1,5 +1,6 @@
 // Structured pruning: for every combination of attention stages, a pruned layer or model has the outputs of the full
-// layer or model with the same heads masked, and heads that cannot be pruned are refused.
+// layer or model with the same heads masked, and heads that cannot be pruned are refused. Selection of heads to
+// prune, by importance or as LAYER:HEAD.
 #include "analysis/prune.h"
 
 #include <c10/core/GradMode.h>
@@ -66,8 +67,9 @@ struct SingleLayer {
                                              make_layer_spec(options, kind, 0, width, analysis::prefix_of(kind, 0)),
                                              AttentionLayer::Inits{init, init, init});
   }
-  // Initialises the parameters and perturbs the trainable ones, so that none is an identity or zero.
-  void perturb(uint64_t seed) {
+  // Initialises the parameters and adds noise to the trainable parameters, so that no trainable parameter is an
+  // identity matrix or zero.
+  void initialise_perturbed(uint64_t seed) {
     c10::NoGradGuard no_gradient;
     parameters.initialise(seed);
     for (auto& p : parameters.all())
@@ -100,15 +102,15 @@ void check_pruned(SingleLayer& full, SingleLayer& pruned, const Sizes& sizes) {
   const Capabilities capabilities = full.layer->capabilities();
   const at::Tensor x = normal({sizes.rows, sizes.queries, sizes.width}, sizes.seed),
                    m = normal({sizes.rows, sizes.keys, sizes.width}, sizes.seed + 1);
-  Mask lengths;
-  lengths.key_lengths = at::tensor({sizes.queries, sizes.queries - 1}, at::kLong).narrow(0, 0, sizes.rows);
+  Mask padding_mask;
+  padding_mask.key_lengths = at::tensor({sizes.queries, sizes.queries - 1}, at::kLong).narrow(0, 0, sizes.rows);
   if (kind == AttentionKind::decoder_cross) {
     CHECK(close(pruned(x, m, {}), full(x, m, {})));
-    CHECK(close(pruned(x, m, lengths), full(x, m, lengths)));
+    CHECK(close(pruned(x, m, padding_mask), full(x, m, padding_mask)));
   } else if (kind == AttentionKind::encoder_self) {
-    lengths.query_lengths = lengths.key_lengths;
+    padding_mask.query_lengths = padding_mask.key_lengths;
     CHECK(close(pruned(x, x, {}), full(x, x, {})));
-    CHECK(close(pruned(x, x, lengths), full(x, x, lengths)));
+    CHECK(close(pruned(x, x, padding_mask), full(x, x, padding_mask)));
   } else {
     Mask mask;
     mask.causal = true;
@@ -244,7 +246,7 @@ TEST_CASE("a pruned layer has the outputs of the full layer with the same heads 
         continue;  // these stages do not support this kind of attention
       }
       ++num_built;
-      full->perturb(sizes.seed);
+      full->initialise_perturbed(sizes.seed);
       INFO(c.name());
       const bool prunes_all = draw(0, 9) == 0;
       KeptHeads kept_heads;
@@ -289,7 +291,7 @@ TEST_CASE("pruning copies the parameters of kept heads bit for bit and removes t
   SingleLayer full(
       layers::options_of("heads = 4\nhead_size = 5\nvalue_size = 3\nmixer = 'mixhead-b'\ncombiner = 'alphas'\n"),
       AttentionKind::decoder_self, d);
-  full.perturb(1);
+  full.initialise_perturbed(1);
   const auto pruned = prune_layer(full, {{0, 3}, {1, 2, 3}, {2}});
   auto check_pruned_parameter = [&](const std::string& suffix, const at::Tensor& expected) {
     INFO(suffix);

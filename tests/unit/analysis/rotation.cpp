@@ -111,14 +111,14 @@ TEST_CASE("swapping heads exchanges their rows of the q, k and v projections and
         expected);  // unchanged: other kinds and layers, W^O and parameters of stages
   const int64_t size = LayerStack::kWidth / 4;
   for (const char* parameter : {"query.weight", "key.weight", "value.weight", "query.bias", "key.bias", "value.bias"}) {
-    const std::string from = std::string("decoder.layers.0.self.") + parameter,
-                      to = std::string("decoder.layers.2.self.") + parameter;
+    const std::string name_0 = std::string("decoder.layers.0.self.") + parameter,
+                      name_2 = std::string("decoder.layers.2.self.") + parameter;
     for (int64_t row = 0; row < LayerStack::kWidth; ++row) {
       const bool in_head_1 = row / size == 1, in_head_3 = row / size == 3;
-      const at::Tensor a = in_head_1 ? before.at(to)[3 * size + row % size] : before.at(from)[row];
-      const at::Tensor b = in_head_3 ? before.at(from)[1 * size + row % size] : before.at(to)[row];
-      CHECK(at::equal(stack.parameters.find(from)->master()[row], a));
-      CHECK(at::equal(stack.parameters.find(to)->master()[row], b));
+      const at::Tensor expected_0 = in_head_1 ? before.at(name_2)[3 * size + row % size] : before.at(name_0)[row];
+      const at::Tensor expected_2 = in_head_3 ? before.at(name_0)[1 * size + row % size] : before.at(name_2)[row];
+      CHECK(at::equal(stack.parameters.find(name_0)->master()[row], expected_0));
+      CHECK(at::equal(stack.parameters.find(name_2)->master()[row], expected_2));
     }
   }
 }
@@ -267,7 +267,7 @@ TEST_CASE("RotationSchedule swaps heads and swaps them back before the epochs of
   }
   CHECK(swaps == std::vector<int64_t>{2, 7, 12, 17});
   CHECK(undos == std::vector<int64_t>{6, 11, 16, 21});
-  // After `end`, heads are swapped back without waiting for `frequency` epochs.
+  // After `end_epoch`, heads are swapped back without waiting for `num_swapped_epochs` epochs.
   CHECK(RotationSchedule{2, 10, 1, 4}.action_before(5, 2, true) == RotationSchedule::Action::undo);
   CHECK(RotationSchedule{2, 10, 1, 4}.action_before(4, 2, true) == RotationSchedule::Action::none);
 }

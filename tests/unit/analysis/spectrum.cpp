@@ -1,4 +1,4 @@
-// Singular values, measures of rank and entropy, and the sources of the analysed matrices.
+// Singular values, measures of rank and entropy, the sources of the analysed matrices, and attention dumps.
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
 
@@ -233,7 +233,8 @@ TEST_CASE("batched_singular_values() equals singular_values() on batches of fp32
   CHECK(batched_singular_values(at::full({2, 3, 3}, INFINITY).narrow(0, 0, 0)).numel() == 0);
 }
 
-TEST_CASE("spectrum curves of matrices with 300 columns agree with LAPACK", "[spectrum]") {
+TEST_CASE("singular values, spectrum curves and effective ranks of matrices with 300 columns agree with LAPACK",
+          "[spectrum]") {
   const int64_t n = 300;
   std::vector<at::Tensor> cases;
   for (double scale : {0.0, 0.02, 0.2, 1.0, 20.0}) cases.push_back(causal_attention(1, n, scale, 3)[0]);
@@ -304,13 +305,13 @@ TEST_CASE("entropy of attention rows with negative weights uses normalised absol
     double sum = 0, normalised_sum = 0, queries = 0, multi_key_queries = 0;
     for (int64_t b = 0; b < 2; ++b)
       for (int64_t t = 0; t < 4; ++t) {
-        double size = 0, entropy = 0, visible = 0;
-        for (int64_t s = 0; s < 5; ++s) size += std::abs(p[b][h][t][s].item<double>());
+        double row_sum = 0, entropy = 0, visible = 0;
+        for (int64_t s = 0; s < 5; ++s) row_sum += std::abs(p[b][h][t][s].item<double>());
         for (int64_t s = 0; s < 5; ++s) {
-          const double x = std::abs(p[b][h][t][s].item<double>()) / size;
+          const double x = std::abs(p[b][h][t][s].item<double>()) / row_sum;
           if (x > 0) entropy -= x * std::log(x), ++visible;
         }
-        if (size == 0) continue;
+        if (row_sum == 0) continue;
         sum += entropy, ++queries;
         if (visible > 1) normalised_sum += entropy / std::log(visible), ++multi_key_queries;
       }
@@ -380,8 +381,8 @@ TEST_CASE("spectra of attention, logits and mixing matrices equal those of the o
     INFO(attention);
     auto model = build_model(attention);
     const bool mixes_logits = std::string(attention).find("talking") != std::string::npos;
-    // The recorder also observes logits; a pass that computes all logits may add products in a different
-    // order than a pass that computes the visible ones.
+    // The recorder also observes logits; a pass that computes the logits of masked pairs of query and key, too, may add
+    // products in a different order than a pass that skips these pairs.
     const MatrixRecorder recorder = record_matrices(*model, true);
     const double bound = rounding::pass_bound(*model, 6);
     // 45 tokens in blocks of 6: the last block has 3 tokens and is left out of the spectra.
@@ -441,7 +442,8 @@ TEST_CASE("observed logits include masked query-key pairs, and observing logits 
     // The test compares only the outputs of the layer; MatrixRecorder records nothing of layer 0.
     MatrixRecorder without_logits, with_logits;
     with_logits.records_logits = true;
-    // Products of all queries and keys may add in another order than causal products.
+    // A pass that computes the logits of all pairs of query and key may add products in another order than a pass that
+    // skips masked pairs.
     CHECK(rounding::agree(layer(x, x, mask, {}, &with_logits), layer(x, x, mask, {}, &without_logits),
                           rounding::num_parameter_roundings(layer.parameters) + 2 * 5));
   }
@@ -519,7 +521,7 @@ TEST_CASE("an attention dump holds the attention matrices of the sampled blocks 
   REQUIRE(file.find("decoder.layers.1.self")->shape == std::vector<int64_t>({7, 3, 6, 6}));
   const auto* data = static_cast<const float*>(file.data("decoder.layers.1.self"));
   CHECK(std::equal(data, data + expected.numel(), expected.const_data_ptr<float>()));
-  // 2 layers of 3 heads take 24 bytes per query and key.
+  // 2 layers of 3 heads take 24 bytes per pair of query and key.
   const auto advice = [&](int64_t blocks, int64_t block) {
     return refusal([&] { AttentionDump(*model, blocks, block, block); });
   };

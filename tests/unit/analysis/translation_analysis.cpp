@@ -134,12 +134,12 @@ std::vector<double> reference_scores(const std::string& measure, AttentionKind k
       const int64_t first = has_encoder_queries ? 0 : 1, last = has_encoder_queries ? queries - 1 : queries;
       if (measure == "confidence" || measure == "entropy") {
         for (int64_t t = first; t < last; ++t, ++count) {
-          double largest = 0, entropy_sum = 0;
+          double largest = 0, negative_entropy = 0;
           for (int64_t k = 0; k < keys; ++k) {
             largest = std::max(largest, p(t, k));
-            if (p(t, k) > 0) entropy_sum += p(t, k) * std::log(p(t, k));
+            if (p(t, k) > 0) negative_entropy += p(t, k) * std::log(p(t, k));
           }
-          sum += measure == "entropy" ? entropy_sum : largest;
+          sum += measure == "entropy" ? negative_entropy : largest;
         }
       } else if (measure == "received") {
         for (int64_t k = has_encoder_keys ? 0 : 1; k < (has_encoder_keys ? keys - 1 : keys); ++k, ++count) {
@@ -241,9 +241,9 @@ TEST_CASE("importance is independent of the batch size and of which other kinds 
       if (status_of([&] { check_importance(measure, "--by", *analysed_model.model, SideSelection::whole); }) != 0)
         continue;
       INFO(stage << measure);
-      const auto scores_by_pair = importance_of(measure, analysed_model.analysis_input(1)),
+      const auto unbatched_scores = importance_of(measure, analysed_model.analysis_input(1)),
                  batched_scores = importance_of(measure, analysed_model.analysis_input());
-      check_near(scores_by_pair, batched_scores, analysed_model.importance_bound());
+      check_near(unbatched_scores, batched_scores, analysed_model.importance_bound());
       std::set<double> distinct_scores;
       for (const auto& [kind, num_layers] : kNumLayers) {
         REQUIRE(static_cast<int64_t>(batched_scores.at(kind).size()) == num_layers);
@@ -469,7 +469,8 @@ TEST_CASE("head discrepancy of sentences ignores padding", "[translation]") {
           cosine += (1 - a.dot(b) / (a.norm() * b.norm())).item<double>() / static_cast<double>(by_pair.size());
         }
     const auto actual = discrepancy.layers().at(layer.first)[static_cast<size_t>(layer.second)];
-    // The sum over 12 ordered pairs of heads has 12 times the absolute error of a cosine up to 1.
+    // `cosine` sums 12 cosine distances, one for each ordered pair of heads. Each distance has the error of a cosine,
+    // which is at most 1 in absolute value.
     const double bound = analysed_model.pass_bound();
     CHECK(actual.before_combiner.euclidean == rounding::within(euclidean, bound * euclidean));
     CHECK(actual.before_combiner.cosine == rounding::within(cosine, bound * 12));
@@ -735,17 +736,17 @@ TEST_CASE("the expert report of an encoder counts source words by sentence, with
   CHECK(num_reported == num_words);
   // Scores are independent of the batch size. If only one kind of attention is evaluated, layers of other kinds keep
   // their own gates.
-  const auto pair_scores = evaluate_experts(analysed_model.analysis_input(1), 2),
+  const auto unbatched_scores = evaluate_experts(analysed_model.analysis_input(1), 2),
              batched_scores = evaluate_experts(analysed_model.analysis_input(), 2);
   // The error of a perplexity exp(x) is exp(x) times the error of the loss x.
   const auto bound = [&](double perplexity) { return perplexity * analysed_model.pass_bound() * std::log(perplexity); };
   for (size_t i = 0; i < 3; ++i)
-    CHECK(pair_scores[i].score == rounding::within(batched_scores[i].score, bound(batched_scores[i].score)));
+    CHECK(unbatched_scores[i].score == rounding::within(batched_scores[i].score, bound(batched_scores[i].score)));
   const auto decoder_self_scores =
       evaluate_experts(analysed_model.analysis_input(4096, SideSelection::whole, {AttentionKind::decoder_self}), 1);
-  CHECK(decoder_self_scores[0].score == rounding::within(pair_scores[0].score, bound(pair_scores[0].score)));
-  CHECK(std::abs(decoder_self_scores[1].score - pair_scores[1].score) >
-        bound(decoder_self_scores[1].score) + bound(pair_scores[1].score));
+  CHECK(decoder_self_scores[0].score == rounding::within(unbatched_scores[0].score, bound(unbatched_scores[0].score)));
+  CHECK(std::abs(decoder_self_scores[1].score - unbatched_scores[1].score) >
+        bound(decoder_self_scores[1].score) + bound(unbatched_scores[1].score));
   const AnalysedModel encoder_experts("[attention.encoder.self]\ncombiner = 'mae'\n");
   CHECK(status_of([&] { require_experts(*encoder_experts.model, {AttentionKind::decoder_cross}); }) == 2);
 }
