@@ -25,7 +25,7 @@ struct Sizes {
 Sizes random_sizes() {
   Sizes sizes{*rc::gen::inRange(1, 3),   *rc::gen::inRange(1, 3), *rc::gen::inRange(1, 300),
               *rc::gen::inRange(1, 300), *rc::gen::inRange(1, 4), {}};
-  // An offset below the range gives fully masked queries, an offset above the range gives queries that see all keys.
+  // A negative offset gives fully masked queries; with an offset of at least keys - 1, all queries see all keys.
   if (*rc::gen::inRange(0, 4) > 0) sizes.offset = *rc::gen::inRange<int64_t>(-sizes.queries - 5, sizes.keys + 5);
   return sizes;
 }

@@ -193,7 +193,7 @@ std::map<std::string, Case> cases() {
       {"in-place-positions",
        decoding_case(
            "heads = 2\nscore = 'relative'\n",
-           [](Context& c) {  // as many queries as the head size, so that the constraint "faster" is met
+           [](Context& c) {  // as many queries in the batch as the head size, which meets "faster"
              for (at::Tensor* t : {&c.q, &c.k, &c.v}) *t = t->repeat({8, 1, 1, 1});
            },
            "relative positions")},

@@ -1,4 +1,5 @@
-// Interceptors, which read and replace the tensors of heads, and observations that stages show to subscribers.
+// Interceptors, which read and replace the tensors of heads; observations, which stages pass to subscribed observers;
+// and requests of a ForwardContext.
 #include "attention/interceptor.h"
 
 #include <c10/core/GradMode.h>

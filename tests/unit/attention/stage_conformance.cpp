@@ -94,8 +94,8 @@ std::unique_ptr<Layer> build(const Combination& c, AttentionKind kind) {
   return layer;
 }
 
-// Checks that outputs and gradients are finite, that each batch row equals the same row as a batch of one row, and that
-// the composed path has the same output.
+// Checks that outputs and gradients are finite, that the output of each batch row equals the output of a batch of this
+// row alone, and that the composed path has the same output.
 void check_rows(Layer& l, const at::Tensor& x, const at::Tensor& m, const Mask& mask) {
   {
     c10::NoGradGuard no_gradient;

@@ -119,7 +119,9 @@ TEST_CASE("differential attention and its gradients match a naive reference", "[
       });
 }
 
-TEST_CASE("differential attention equals Mixhead A with columns (1, -λ) for each pair of heads", "[differential]") {
+TEST_CASE(
+    "differential attention equals Mixhead A with columns (1, -λ) for each pair of heads; odd head counts are rejected",
+    "[differential]") {
   c10::NoGradGuard no_gradient;
   Layer differential_layer("heads = 4\nmixer = 'differential'", 8, 5),
       mixhead_layer("heads = 4\nmixer = 'mixhead-a'", 8, 5);

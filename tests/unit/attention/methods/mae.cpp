@@ -259,13 +259,13 @@ TEST_CASE(
         std::vector<std::vector<int64_t>>{{0, 1}, {0, 2}, {0, 3}, {1, 2}, {1, 3}, {2, 3}});
   for (int64_t heads = 1; heads < 9; ++heads)
     for (int64_t drop = 0; drop <= heads; ++drop) {
-      const auto all_experts = omitted_heads_by_expert(heads, drop);
+      const auto omitted_heads = omitted_heads_by_expert(heads, drop);
       const auto expected = dropped_sets(heads, drop);
-      REQUIRE(all_experts.size() == expected.size());
-      CHECK(expert_count(heads, drop) == static_cast<int64_t>(all_experts.size()));
-      for (size_t e = 0; e < all_experts.size(); ++e) {
+      REQUIRE(omitted_heads.size() == expected.size());
+      CHECK(expert_count(heads, drop) == static_cast<int64_t>(omitted_heads.size()));
+      for (size_t e = 0; e < omitted_heads.size(); ++e) {
         std::vector<bool> is_dropped(static_cast<size_t>(heads));
-        for (int64_t head : all_experts[e]) is_dropped[static_cast<size_t>(head)] = true;
+        for (int64_t head : omitted_heads[e]) is_dropped[static_cast<size_t>(head)] = true;
         CHECK(is_dropped == expected[e]);
       }
     }
@@ -392,9 +392,9 @@ TEST_CASE("gradients of MAE equal finite differences of the sum over experts", "
     oracle.gates(doubles(x), doubles(m), weights, &norm_variance);
     const LayerRounding rounding = mae_rounding_of(l, x, m, mask, norm_variance);
     const double bound = rounding.gradient_bound(layers::largest_gradient(l, {x}));
-    auto compare = [&](const at::Tensor& gradient, const std::function<double(size_t, double)>& shifted) {
+    auto compare = [&](const at::Tensor& gradient, const std::function<double(size_t, double)>& shifted_loss) {
       layers::check_slopes(gradient, static_cast<size_t>(gradient.numel()), bound, rounding.num_roundings + r.numel(),
-                           shifted);
+                           shifted_loss);
     };
     for (auto& p : l.parameters.all()) {
       if (!p.traits().trainable) {
@@ -442,13 +442,13 @@ TEST_CASE("an MAE gate of 1 for one expert scales the heads of the expert by h /
   at::Tensor x = normal({2, 6, 12}, 1);
   const LayerRounding rounding = rounding_of(plain_layer, x, x, causal_mask());
   for (int64_t drop : {1, 2}) {
-    const auto all_experts = omitted_heads_by_expert(4, drop);
-    for (size_t e = 0; e < all_experts.size(); ++e) {
+    const auto omitted_heads = omitted_heads_by_expert(4, drop);
+    for (size_t e = 0; e < omitted_heads.size(); ++e) {
       Layer l(str("heads = 4\ncombiner = 'mae'\nmae.init = 'zero'\nmae.drop = ", drop), 12);
       l["gate.down.bias"].detach()[static_cast<int64_t>(e)] = 300;  // exp(-300) is 0, so all other gates are 0
       const double factor = 4 / static_cast<double>(4 - drop);
       at::Tensor scale = at::full({4}, factor);
-      for (int64_t head : all_experts[e]) scale[head] = 0;
+      for (int64_t head : omitted_heads[e]) scale[head] = 0;
       set_head_scales(*plain_layer.layer, {{}, scale, {}});
       CHECK(rounding.agree(l.forward(x, causal_mask()), plain_layer.forward(x, causal_mask()), factor));
     }
@@ -471,10 +471,10 @@ TEST_CASE("head weights of MAE sum to h and lie in [0, h / (h - t)]", "[mae]") {
     RC_ASSERT(w.max().item<double>() <= h / static_cast<double>(heads - drop) + error);
     // The weight of head j is h / (h - t) times the sum of the gates of the experts that do not drop head j.
     at::Tensor g = gates_of(l, x, causal_mask()), expected = at::zeros_like(w);
-    const auto all_experts = omitted_heads_by_expert(heads, drop);
+    const auto omitted_heads = omitted_heads_by_expert(heads, drop);
     for (int64_t j = 0; j < heads; ++j)
-      for (size_t e = 0; e < all_experts.size(); ++e)
-        if (std::find(all_experts[e].begin(), all_experts[e].end(), j) == all_experts[e].end())
+      for (size_t e = 0; e < omitted_heads.size(); ++e)
+        if (std::find(omitted_heads[e].begin(), omitted_heads[e].end(), j) == omitted_heads[e].end())
           expected.select(-1, j) += g.select(-1, static_cast<int64_t>(e)) * h / static_cast<double>(heads - drop);
     RC_ASSERT(numbers::error(w, expected) <= error);
   }));
@@ -494,10 +494,11 @@ TEST_CASE("the gradient of an MAE gate is -h / (h - 1) times the output of the d
   // Since Σ g_i = 1, the combiner computes Y = h / (h - 1) Σ (1 - g_i) H_i for h heads, so ∂Y/∂g_i = -h / (h - 1) H_i.
   const LayerRounding rounding = rounding_of(l, x, x, causal_mask());
   for (int64_t i = 0; i < 3; ++i) {
-    const Vector output =
-        reference::head_output(oracle.sizes, i, doubles(x), doubles(x), l.weights(), oracle.may_attend);
-    at::Tensor h = at::tensor(output, at::kDouble).view({2, 3, 6});
-    CHECK(rounding::agree(recorder.g.grad().select(-1, i), (h * r.to(at::kDouble)).sum(-1) * -1.5,
+    const at::Tensor head_output =
+        at::tensor(reference::head_output(oracle.sizes, i, doubles(x), doubles(x), l.weights(), oracle.may_attend),
+                   at::kDouble)
+            .view({2, 3, 6});
+    CHECK(rounding::agree(recorder.g.grad().select(-1, i), (head_output * r.to(at::kDouble)).sum(-1) * -1.5,
                           rounding.num_roundings + 6, 1.5 * rounding.gain * rounding.magnitude * numbers::max_abs(r)));
   }
 }
@@ -532,9 +533,9 @@ TEST_CASE("uniform MAE equals multi-head attention in evaluation, and on average
        {std::pair("sequence", std::vector<int64_t>{6000, 2, 4}), {"position", {60, 100, 4}}}) {
     HeadWeightLayer sampling_layer(4, str("mae.gate = 'uniform'\nmae.drop = 2\nmae.sample_unit = '", unit, "'\n"));
     at::Tensor w = sampling_layer.forward(at::zeros(sizes), causal_mask(), training_context());
-    const auto all_experts = omitted_heads_by_expert(4, 2);
-    for (const auto& expert : all_experts) {
-      at::Tensor is_dropped = (w.select(-1, expert[0]) == 0) & (w.select(-1, expert[1]) == 0);
+    const auto omitted_heads = omitted_heads_by_expert(4, 2);
+    for (const auto& omitted : omitted_heads) {
+      at::Tensor is_dropped = (w.select(-1, omitted[0]) == 0) & (w.select(-1, omitted[1]) == 0);
       CHECK(is_dropped.to(at::kDouble).mean().item<double>() == rounding::within(p, margin));
     }
   }
@@ -591,13 +592,13 @@ TEST_CASE("MAE samples one expert per row and layer in every backbone; with samp
       INFO(c.toml << gate);
       bool rows_differ = false, layers_differ = false, positions_differ = false;
       for (uint32_t update = 0; update < 8; ++update) {
-        const auto dropped_by_row = dropped_heads("", update);
-        REQUIRE(dropped_by_row.size() == c.num_layers);
-        for (const auto& [kind, is_dropped] : dropped_by_row) {
+        const auto dropped_by_layer = dropped_heads("", update);
+        REQUIRE(dropped_by_layer.size() == c.num_layers);
+        for (const auto& [kind, is_dropped] : dropped_by_layer) {
           CHECK(is_equal_in_row(is_dropped));
           CHECK(at::equal(is_dropped.sum(-1), at::ones_like(is_dropped.sum(-1))));
           rows_differ |= !at::equal(is_dropped[0], is_dropped[1]);
-          const at::Tensor first = dropped_by_row[0].second;
+          const at::Tensor first = dropped_by_layer[0].second;
           layers_differ |= !at::equal(is_dropped.dim() == 2 ? is_dropped : is_dropped.select(1, 0),
                                       first.dim() == 2 ? first : first.select(1, 0));
         }
@@ -672,7 +673,6 @@ TEST_CASE(
     "[mae]") {
   Layer l("heads = 4\ncombiner = 'mae'\nmae.drop = 2\n", 12);
   l.randomise_gate(1);
-  const auto all_experts = omitted_heads_by_expert(4, 2);
   at::Tensor x = normal({1, 6, 12}, 1).requires_grad_(), r = normal({1, 6, 12}, 2);
   const at::Tensor mean = l["gate.norm.mean"].clone(), variance = l["gate.norm.variance"].clone();
   const at::Tensor g = gates_of(l, x, causal_mask());

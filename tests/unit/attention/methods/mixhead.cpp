@@ -141,8 +141,10 @@ TEST_CASE("parameter counts of Mixhead equal the table in the paper", "[mixhead]
   }
 }
 
-TEST_CASE("columns of fixed mixing matrices sum to 1; random matrices depend on the seed; none has weight decay",
-          "[mixhead]") {
+TEST_CASE(
+    "columns of fixed mixing matrices sum to 1; random matrices depend on the seed; parameters of Mixhead have no "
+    "weight decay",
+    "[mixhead]") {
   for (const char* mixer : {"random-normal", "random-uniform", "mean"}) {
     Layer l(str("heads = 4\nmixer = '", mixer, "'"), 8, 1),
         other_seed_layer(str("heads = 4\nmixer = '", mixer, "'"), 8, 2);

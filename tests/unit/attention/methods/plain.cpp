@@ -124,13 +124,13 @@ TEST_CASE("a head of size >= length can represent any positive attention matrix 
     RC_PRE(condition < 50);
     const at::Tensor p = at::softmax(normal({n, n}, seed + 1).to(at::kDouble), -1),
                      scale = normal({n, 1}, seed + 2).to(at::kDouble).exp();
-    auto pad_weight = [&](const at::Tensor& m) {  // (n, n) -> X⁺ [m | 0], as a weight (dk, d)
+    auto projection_weight = [&](const at::Tensor& m) {  // (n, n) -> X⁺ [m | 0], as a weight (dk, d)
       return at::matmul(at::linalg_pinv(x), at::constant_pad_nd(m, {0, dk - n})).t().contiguous().to(at::kFloat);
     };
     Layer l(str("heads = 1\nbias = false\nhead_size = ", dk), d, seed);
     const at::Tensor logits = (scale * p).log();
-    l.set("query.weight", pad_weight(std::sqrt(static_cast<double>(dk)) * logits));
-    l.set("key.weight", pad_weight(at::eye(n, at::kDouble)));
+    l.set("query.weight", projection_weight(std::sqrt(static_cast<double>(dk)) * logits));
+    l.set("key.weight", projection_weight(at::eye(n, at::kDouble)));
     layers::RecordingObserver recorder;
     const at::Tensor input = x.to(at::kFloat).unsqueeze(0);
     l(input, input, {}, {}, &recorder);

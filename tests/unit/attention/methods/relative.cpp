@@ -204,7 +204,7 @@ TEST_CASE("dropout of distance embeddings is equal in all micro-batches and inac
 
 TEST_CASE("the biases of relative scores are shared by the layers of a stack unless shared_biases = false",
           "[relative]") {
-  auto build = [](const std::string& extra) {
+  auto bias_names = [](const std::string& extra) {
     Config config;
     config.load_text("[attention]\nheads = 2\nscore = 'relative'\n" + extra, "test");
     AttentionConfig attention;
@@ -220,10 +220,10 @@ TEST_CASE("the biases of relative scores are shared by the layers of a stack unl
       if (p.name().find("_bias") != std::string::npos) names.push_back(p.name());
     return names;
   };
-  CHECK(build("") == std::vector<std::string>{"decoder.relative.content_bias", "decoder.relative.position_bias"});
-  CHECK(build("relative.shared_biases = false\n").size() == 4);
-  CHECK_THROWS_AS(build("[attention.decoder.self.1]\nheads = 4\n"), Error);
-  CHECK(build("relative.shared_biases = false\n[attention.decoder.self.1]\nheads = 4\n").size() == 4);
+  CHECK(bias_names("") == std::vector<std::string>{"decoder.relative.content_bias", "decoder.relative.position_bias"});
+  CHECK(bias_names("relative.shared_biases = false\n").size() == 4);
+  CHECK_THROWS_AS(bias_names("[attention.decoder.self.1]\nheads = 4\n"), Error);
+  CHECK(bias_names("relative.shared_biases = false\n[attention.decoder.self.1]\nheads = 4\n").size() == 4);
 }
 
 TEST_CASE("relative scores reject cross-attention and odd widths; distances = block_end has no incremental decoding",
