@@ -87,7 +87,7 @@ TEST_CASE("require_sound_json() refuses NUL bytes, duplicate keys and nesting ab
   CHECK(message(std::string(65, '[')).find("65 nested levels") != std::string::npos);
 }
 
-TEST_CASE("require_sound_json() refuses more strings, objects and arrays than a fifth of the bytes", "[base]") {
+TEST_CASE("require_sound_json() refuses more strings, objects and arrays than max_json_containers()", "[base]") {
   const auto list_of = [](const std::string& element, size_t count, const std::string& padding) {
     std::string text = "[";
     for (size_t i = 0; i < count; ++i) text += (i == 0 ? "" : ",") + element;
@@ -97,7 +97,8 @@ TEST_CASE("require_sound_json() refuses more strings, objects and arrays than a 
   for (const char* element : {R"("")", "{}", "[]"}) {
     INFO(element);
     const size_t size = list_of(element, count, "").size();
-    // With this padding, the limit equals the number of allocated values: the list and its `count` elements.
+    // With this padding, max_json_allocated_values() equals the number of allocated values: the list and its `count`
+    // elements.
     size_t padding = 0;
     while (max_json_allocated_values(size + padding) < count + 1) padding += 5;
     require_sound_json(list_of(element, count, std::string(padding, ' ')), "f", "copy it");
@@ -127,6 +128,7 @@ TEST_CASE("a configuration of more than 1 MiB is refused", "[base]") {
 
 namespace {
 
+// Returns "STATUS: MESSAGE" of the Error that the action throws, or "no error".
 std::string message(const std::function<void()>& action) {
   try {
     action();
@@ -168,7 +170,8 @@ struct OuterOptions {
 
 }  // namespace
 
-TEST_CASE("an Error prints a Problem as 'place: expected x; found y; advice' and omits empty fields") {
+TEST_CASE(
+    "an Error prints a Problem as 'place: expected x; found y; advice', omits empty fields and shortens long fields") {
   Error error(Exit::input, Problem{"a.mhs", "a shard", "a folder", "name a file"});
   CHECK(std::string(error.what()) == "a.mhs: expected a shard; found a folder; name a file");
   CHECK(std::string(Error(Exit::usage, Problem{"", "x", "y", ""}).what()) == "expected x; found y");
@@ -221,7 +224,7 @@ TEST_CASE("random numbers follow their distributions and depend on seed, stream 
 
   std::vector<int> counts(7);
   for (int i = 0; i < 70000; ++i) ++counts[random.uniform_below(7)];
-  // 4 standard deviations of a binomial distribution.
+  // The margin is 4 standard deviations of a binomial distribution.
   for (int c : counts) CHECK(std::abs(c - 10000) < 4 * std::sqrt(70000 * (1. / 7) * (6. / 7)));
   std::vector<int64_t> order(100);
   std::iota(order.begin(), order.end(), 0);
@@ -343,7 +346,9 @@ TEST_CASE("an error for an invalid configuration value names its file and line, 
   CHECK(contains(message([] { Config().set("train.lr"); }), "key=value"));
 }
 
-TEST_CASE("include paths are relative to the including file, and an include cycle is refused") {
+TEST_CASE(
+    "include paths are relative to the including file; include cycles and includes that are not regular files are "
+    "refused") {
   Folder folder;
   std::filesystem::create_directory(folder.path / "base");
   write_file_atomically(folder.file("base/b.toml"), "heads = 3\ntied = false\n");
@@ -451,7 +456,9 @@ TEST_CASE("writing to an invalid path, a full disk or a closed pipe throws an er
   close(ends[1]);
 }
 
-TEST_CASE("opening a missing file or a folder for reading throws an error that names the cause") {
+TEST_CASE(
+    "opening a missing file or a folder for reading throws an error that names the cause, and an output onto an input "
+    "is refused") {
   Folder folder;
   CHECK(message([&] { open_source(folder.file("none")); }).starts_with("3: "));
   CHECK(contains(message([&] { open_source(folder.path.string()); }), "found a folder"));

@@ -115,17 +115,17 @@ TEST_CASE("the parent receives the result of the child's work, and the child's s
 TEST_CASE("a child that writes to standard error while the parent sends input does not deadlock", "[child]") {
   std::string text(100, 'x');
   text.back() = '\n';
-  size_t lines = 0, bytes_read = 0;
+  size_t num_lines = 0, num_bytes = 0;
   Child child(
       [](ChildInput& input) {
         for (std::string line; input.read_line(line);) std::fprintf(stderr, "%s\n", line.c_str());
         return std::string(1 << 20, 'r');
       },
-      [&](std::string_view line) { ++lines, bytes_read += line.size(); });
+      [&](std::string_view line) { ++num_lines, num_bytes += line.size(); });
   for (int i = 0; i < 20000; ++i) REQUIRE(child.write(text));
   CHECK(child.finish().result.size() == 1 << 20);
-  CHECK(lines == 20000);
-  CHECK(bytes_read == 99 * 20000);
+  CHECK(num_lines == 20000);
+  CHECK(num_bytes == 99 * 20000);
 }
 
 TEST_CASE("an Error thrown in a child is rethrown in the parent with the same message and exit status", "[child]") {

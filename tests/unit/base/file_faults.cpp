@@ -1,4 +1,5 @@
-// Files that change or fail while they are used: truncation of a mapped file, short writes, control characters.
+// Files that change or fail while they are used: truncation of a mapped file, bus errors, short writes. Escaping of
+// control characters in messages.
 #include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>

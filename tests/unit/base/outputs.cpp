@@ -1,4 +1,5 @@
-// Outputs: a new folder appears complete or not at all, and a path that cannot be examined is not replaced.
+// Outputs: a new folder appears complete or not at all, and a path that cannot be examined is not replaced. Messages:
+// escaped line feeds, and messages of processes with a rank above 0.
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -43,7 +44,7 @@ int wait_status_of(const Action& action) {
   return status;
 }
 
-// Returns what the action writes to stderr in a child process.
+// Runs the action in a child process and returns the text that it writes to stderr.
 template <class Action>
 std::string stderr_of(const Action& action) {
   const Folder folder;

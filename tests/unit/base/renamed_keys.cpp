@@ -185,7 +185,8 @@ TEST_CASE("of several assignments to the old and the new name of a key, the last
   CHECK(run.train.optimizer.rule == "sgd");
 }
 
-TEST_CASE("the ambiguous rule adam is refused with an error that names both replacements", "[renamed]") {
+TEST_CASE("the ambiguous rule adam is refused with an error that names both values of decay_norms_and_biases",
+          "[renamed]") {
   for (const char* toml : {"[train.optimizer]\nrule = 'adam'\n", "[train.groups.a]\nmatch = ['*']\nrule = 'adam'\n"}) {
     CHECK(status_of([&] { resolved_toml(toml); }) == 2);
     const std::string message = refusal([&] { resolved_toml(toml); });
