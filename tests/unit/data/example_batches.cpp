@@ -49,7 +49,7 @@ class SyntheticRows : public data::ExampleSource {
     return e;
   }
   bool needs_lengths() const override { return head_type_ == "span"; }
-  // make() predicts every second token after the first.
+  // Targets of make(): the next-sentence class at token 0, and a word at every second token from token 1 on.
   double next_sentence_weight(int64_t epoch, std::span<const int64_t> update_rows) const override {
     if (head_type_ != "words") return 1;
     int64_t num_words = 0;
@@ -364,8 +364,10 @@ TEST_CASE("evaluation of examples in batches equals evaluation of each example s
   CHECK(std::isnan(task::score_named(evaluation.scores, "f1")));
 }
 
-TEST_CASE("a partial load copies shared parameters; only output heads and mixers may be missing in file or model",
-          "[examples]") {
+TEST_CASE(
+    "a partial load copies shared parameters; only parameters of attention stages, pooler and task head may be absent "
+    "from the checkpoint",
+    "[examples]") {
   const Folder folder;
   const auto build = [](const std::string& toml) {
     auto model = model::build_language_model(models::parse_model_config(toml), {30}, at::kCPU);
@@ -404,7 +406,7 @@ TEST_CASE("a partial load copies shared parameters; only output heads and mixers
     if (added_parameters.count(p.name()) == 0)
       CHECK(p.master().equal(pretrained_model->parameters().find(p.name())->master()));
   // A partial load is refused if a parameter outside attention stages, pooler and task head is absent from the
-  // checkpoint or from the model, or differs in shape.
+  // checkpoint or has another shape there.
   for (const char* change : {"[attention]\nheads = 4\nhead_size = 8\n", "ffn = 32\n[attention]\nheads = 4\n",
                              "layers = 3\n[attention]\nheads = 4\n"}) {
     std::string toml = str(kBertConfig, change);

@@ -125,10 +125,10 @@ TEST_CASE("mixed blocks: a mixture of one shard has the rows of training on this
   const Texts texts({200});
   const BatchOptions options = options_of(5, 8);  // 40 blocks: updates do not cross the end of an epoch
   const auto mixed = texts.batches({0.25}, options);
-  const auto alone = data::make_batches(texts.texts()[0], options, 3);
-  CHECK(mixed->updates_per_epoch() == alone->updates_per_epoch());
+  const auto unmixed = data::make_batches(texts.texts()[0], options, 3);
+  CHECK(mixed->updates_per_epoch() == unmixed->updates_per_epoch());
   for (int64_t u = 0; u < 12; ++u) {
-    const data::Batch a = mixed->load(u, {0, 8}), b = alone->load(u, {0, 8});
+    const data::Batch a = mixed->load(u, {0, 8}), b = unmixed->load(u, {0, 8});
     CHECK(at::equal(a.input.tokens, b.input.tokens));
     CHECK(at::equal(a.targets, b.targets));
     CHECK(at::equal(a.input.lengths.decoder, b.input.lengths.decoder));
@@ -140,14 +140,15 @@ TEST_CASE("mixed blocks: the first shard is shuffled as in training on it alone,
   const Texts texts({200, 200});
   const BatchOptions options = options_of(5, 8);
   const auto mixed = texts.batches({1, 1}, options);
-  std::vector<std::vector<int64_t>> offsets(2), alone(1);
+  std::vector<std::vector<int64_t>> offsets(2);
+  std::vector<int64_t> unmixed_offsets;  // in training on the first shard alone
   for (int64_t u = 0; u < 10; ++u)
     for (const auto& [shard, offset, length] : row_keys(*mixed, u)) offsets[shard].push_back(offset);
-  const auto batches = data::make_batches(texts.texts()[0], options, 3);
+  const auto unmixed = data::make_batches(texts.texts()[0], options, 3);
   for (int64_t u = 0; u < 5; ++u)
-    for (const auto& row : batches->rows_of(u).rows) alone[0].push_back(row.offset);
-  CHECK(offsets[0] == alone[0]);
-  CHECK(offsets[1] != alone[0]);
+    for (const auto& row : unmixed->rows_of(u).rows) unmixed_offsets.push_back(row.offset);
+  CHECK(offsets[0] == unmixed_offsets);
+  CHECK(offsets[1] != unmixed_offsets);
   CHECK(data::seed_of_shard(3, 0) == 3);
   std::set<int64_t> seeds;
   for (int64_t seed = 0; seed < 10; ++seed)
@@ -227,17 +228,17 @@ TEST_CASE("mixtures: the rows of two or three processes together are the rows of
     for (const int num_processes : {2, 3}) {
       const BatchOptions options = options_of(5, 7, order);
       const auto all = texts.batches({3, 1, 2}, options);
-      std::vector<std::unique_ptr<data::Batches>> processes;
+      std::vector<std::unique_ptr<data::Batches>> process_batches;
       for (int rank = 0; rank < num_processes; ++rank)
-        processes.push_back(data::share_batches(texts.batches({3, 1, 2}, options), rank, num_processes));
+        process_batches.push_back(data::share_batches(texts.batches({3, 1, 2}, options), rank, num_processes));
       for (int64_t u = 0; u < 20; ++u) {
         std::vector<at::Tensor> targets;
-        for (const auto& own : processes)
+        for (const auto& own : process_batches)
           for (const auto& micro_batch : own->micro_batches(u)) targets.push_back(own->load(u, micro_batch).targets);
         CHECK(at::equal(at::cat(targets), all->load(u, {0, 7}).targets));
-        CHECK(processes[0]->shard_epochs(u) == all->shard_epochs(u));
+        CHECK(process_batches[0]->shard_epochs(u) == all->shard_epochs(u));
       }
-      CHECK(processes[0]->shard_shares() == all->shard_shares());
+      CHECK(process_batches[0]->shard_shares() == all->shard_shares());
     }
 }
 
@@ -247,9 +248,9 @@ TEST_CASE("mixed updates of pairs: draw n of a shard is update n of its own batc
   BatchOptions options;
   options.block = 16, options.tokens = 60;
   const auto mixed = data::mix_batches({{&first, "a.mhs", 1}, {&second, "b.mhs", 3}}, options, 3);
-  const std::unique_ptr<data::Batches> alone[2] = {first.batches(options, 3),
-                                                   second.batches(options, data::seed_of_shard(3, 1))};
-  CHECK(mixed->updates_per_epoch() == alone[0]->updates_per_epoch() + alone[1]->updates_per_epoch());
+  const std::unique_ptr<data::Batches> shard_batches[2] = {first.batches(options, 3),
+                                                           second.batches(options, data::seed_of_shard(3, 1))};
+  CHECK(mixed->updates_per_epoch() == shard_batches[0]->updates_per_epoch() + shard_batches[1]->updates_per_epoch());
   CHECK(mixed->shard_shares() == std::vector<double>{0.25, 0.75});
   CHECK(mixed->to_updates({1, Length::Unit::epochs}) == mixed->updates_per_epoch());
   CHECK(mixed->to_updates({first.num_targets() + second.num_targets(), Length::Unit::tokens}) ==
@@ -258,14 +259,15 @@ TEST_CASE("mixed updates of pairs: draw n of a shard is update n of its own batc
   for (int64_t u = 0; u < 40; ++u) {
     const size_t shard = u % 4 == 1 ? 0 : 1;  // deficits of the first four updates: 1/4, 3/4; 1/2, 1/2; -1/4, 5/4; 0, 1
     const int64_t index = counts[shard]++;
-    CHECK(mixed->row_costs(u) == alone[shard]->row_costs(index));
-    REQUIRE((mixed->micro_batches(u) == alone[shard]->micro_batches(index)));
+    CHECK(mixed->row_costs(u) == shard_batches[shard]->row_costs(index));
+    REQUIRE((mixed->micro_batches(u) == shard_batches[shard]->micro_batches(index)));
     for (const auto& micro_batch : mixed->micro_batches(u))
-      CHECK(at::equal(mixed->load(u, micro_batch).targets, alone[shard]->load(index, micro_batch).targets));
-    CHECK(mixed->describe_rows(u) == str(alone[shard]->describe_rows(index), ", training shard ", shard + 1));
+      CHECK(at::equal(mixed->load(u, micro_batch).targets, shard_batches[shard]->load(index, micro_batch).targets));
+    CHECK(mixed->describe_rows(u) == str(shard_batches[shard]->describe_rows(index), ", training shard ", shard + 1));
   }
-  CHECK(mixed->shard_epochs(40) == std::vector<double>{10.0 / static_cast<double>(alone[0]->updates_per_epoch()),
-                                                       30.0 / static_cast<double>(alone[1]->updates_per_epoch())});
+  CHECK(mixed->shard_epochs(40) ==
+        std::vector<double>{10.0 / static_cast<double>(shard_batches[0]->updates_per_epoch()),
+                            30.0 / static_cast<double>(shard_batches[1]->updates_per_epoch())});
 }
 
 TEST_CASE("mixed texts: lengths in epochs and tokens are converted as for one text", "[mixed]") {

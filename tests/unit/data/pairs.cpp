@@ -201,8 +201,9 @@ TEST_CASE("a translation model learns to copy; resuming is bit-identical, and mi
     return s.nll / static_cast<double>(s.num_tokens);
   };
   // Nats per token. A uniform distribution over 12 tokens has ln 12 = 2.5. A model that learns the targets without
-  // their sources has about 2.2: a sentence has one of 10 lengths and 4.5 tokens of 10, 5.5 ln 10 nats in all, and 5.8
-  // targets with the repeated and the last one. Only a model that reads the source is below 1.3.
+  // their sources has about 2.2: a target sentence has a length of 0 to 9, on average 4.5, and tokens from 10 words,
+  // which is 5.5 ln 10 nats for 5.8 targets: 4.5 tokens, 0.3 for the third of the sentences that repeat their last
+  // token, and the end-of-sentence token. Only a model that reads the source is below 1.3.
   CHECK(loss(uninterrupted_model) < 1.3);
   runs::run(config_of(folder, "[train]\nlength = '5u'\nschedule.length = '12e'\n"), folder.file("resumed"));
   const auto resumed_model =
@@ -241,15 +242,15 @@ TEST_CASE("every target token is scored once, in order, conditioned on its sourc
   const data::Corpus& corpus = dataset->corpus();
   std::vector<double> log_probabilities;
   std::vector<int32_t> tokens;
-  task::ScoreCallbacks observer;
-  observer.on_token = [&](const task::TokenScore& scored) {
+  task::ScoreCallbacks callbacks;
+  callbacks.on_token = [&](const task::TokenScore& scored) {
     const auto [index, token, log_probability] = scored;
     REQUIRE(index == static_cast<int64_t>(log_probabilities.size()));
     log_probabilities.push_back(log_probability), tokens.push_back(token);
   };
   data::ScoringOptions small_batches;
   small_batches.batch = 3;
-  const task::NllSum score = task::score(*model, corpus, small_batches, observer);
+  const task::NllSum score = task::score(*model, corpus, small_batches, callbacks);
   const double pass_bound = rounding::pass_bound(*model, 12);
   size_t position = 0;
   double sum = 0;

@@ -19,7 +19,7 @@ using namespace mh::train;
 
 namespace {
 
-std::unique_ptr<Batches> text_batches(BatchOrder batching, int64_t micro_tokens) {
+std::unique_ptr<Batches> text_batches(BatchOrder order, int64_t micro_tokens) {
   static const std::vector<int32_t> text = [] {  // static, since the batches refer to the text
     std::vector<int32_t> tokens;
     for (int32_t i = 0; i < 203; ++i) tokens.push_back(i * i % 17);
@@ -27,7 +27,7 @@ std::unique_ptr<Batches> text_batches(BatchOrder batching, int64_t micro_tokens)
   }();
   TrainOptions options;
   options.batch.block = 5, options.batch.tokens = 30, options.batch.micro_tokens = micro_tokens,
-  options.batch.order = batching;
+  options.batch.order = order;
   return corpora::make_batches(corpora::text_of(text, 0), options);
 }
 
@@ -44,7 +44,9 @@ data::Batch add_marker(data::Batch batch) {
   return batch;
 }
 
-void require_equal_batches(Batches& actual, Batches& expected, int64_t update) {
+// Checks that `actual` has the micro-batches of `expected`, and batches that equal add_marker() of the batches of
+// `expected`.
+void require_marked_batches(Batches& actual, Batches& expected, int64_t update) {
   const auto micro_batches = actual.micro_batches(update), expected_micro_batches = expected.micro_batches(update);
   RC_ASSERT(micro_batches.size() == expected_micro_batches.size());
   for (size_t i = 0; i < micro_batches.size(); ++i) {
@@ -77,7 +79,7 @@ TEST_CASE("prefetched batches equal directly loaded batches for any order of req
     int64_t update = *rc::gen::inRange<int64_t>(0, end);
     for (int request = 0; request < 25; ++request) {
       RC_ASSERT(actual->continues_streams(update) == expected->continues_streams(update));
-      require_equal_batches(*actual, *expected, update);
+      require_marked_batches(*actual, *expected, update);
       switch (*rc::gen::inRange(0, 8)) {
         case 0:
           update = *rc::gen::inRange<int64_t>(0, 50);  // any update, as after a resume; may be past `end`

@@ -144,14 +144,14 @@ TEST_CASE("the score of a text in parallel streams equals a loop over its tokens
       options.batch = batch;
       std::vector<int64_t> order;
       double observed_nll = 0;
-      task::ScoreCallbacks observer;
-      observer.on_token = [&](const task::TokenScore& scored) {
+      task::ScoreCallbacks callbacks;
+      callbacks.on_token = [&](const task::TokenScore& scored) {
         const auto [index, token, log_probability] = scored;
         order.push_back(index);
         observed_nll -= log_probability;
         CHECK(token == text[static_cast<size_t>(index)]);
       };
-      const task::NllSum score = task::score(*model, corpora::text_of(text, 2), options, observer);
+      const task::NllSum score = task::score(*model, corpora::text_of(text, 2), options, callbacks);
       CHECK(score.num_tokens == 103);
       CHECK(score.nll == rounding::within(expected_nll, rounding::pass_bound(*model, kKeys) * expected_nll));
       CHECK(observed_nll == rounding::fp64(score.nll, 103));  // the same terms in another order
