@@ -133,18 +133,18 @@ TEST_CASE("group: broadcasts and gathers texts of any bytes and lengths") {
 
 TEST_CASE("heartbeat: silent_ranks() returns the ranks of the processes that have ended") {
   const distributed::HeartbeatTimes times{std::chrono::milliseconds(20), std::chrono::milliseconds(2000)};
-  for (const bool is_one : {true, false}) {
+  for (const bool only_one_ends : {true, false}) {
     const auto store = c10::make_intrusive<c10d::HashStore>();
     distributed::Heartbeat first(store, 0, 4, times), third(store, 2, 4, times);
     auto second = std::make_unique<distributed::Heartbeat>(store, 1, 4, times),
          fourth = std::make_unique<distributed::Heartbeat>(store, 3, 4, times);
     CHECK(first.silent_ranks().empty());
     second = nullptr;
-    if (!is_one) fourth = nullptr;
-    CHECK(first.silent_ranks() == (is_one ? "rank 1" : "ranks 1, 3"));
+    if (!only_one_ends) fourth = nullptr;
+    CHECK(first.silent_ranks() == (only_one_ends ? "rank 1" : "ranks 1, 3"));
     // All processes return the ranks that the first process found, although another process has ended since.
     fourth = nullptr;
-    CHECK(third.silent_ranks() == (is_one ? "rank 1" : "ranks 1, 3"));
+    CHECK(third.silent_ranks() == (only_one_ends ? "rank 1" : "ranks 1, 3"));
   }
 }
 

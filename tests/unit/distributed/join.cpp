@@ -30,7 +30,7 @@ int free_port() {
   return ntohs(address.sin_port);
 }
 
-// Returns the errors with which two processes on these devices start a job; "" for a process without an error.
+// Starts a job of two processes, rank r on devices[r], and returns the error of each process; "" without an error.
 std::array<std::string, 2> join_errors(const std::array<at::Device, 2>& devices) {
   Launch launch;
   launch.size = 2, launch.host = "127.0.0.1", launch.port = free_port();

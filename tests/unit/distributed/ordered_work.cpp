@@ -16,8 +16,9 @@ using distributed::OrderedWork;
 
 namespace {
 
-// Adds items whose results are tensors of several types and sizes; returns the results in the order in which the
-// process consumed them. units[i]: the unit of item i. Appends each item that the process computed to `computed`.
+// Adds items whose results are tensors of several types and sizes. Returns, in the order in which the process consumed
+// the items, a tensor with the index of each item, followed by the results of the item. units[i]: the unit of item i.
+// Appends the index of each item that the process computed to `computed`.
 std::vector<at::Tensor> run_items(const Group& group, const std::vector<int64_t>& units,
                                   std::vector<size_t>& computed) {
   OrderedWork work(&group);
