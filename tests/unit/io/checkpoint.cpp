@@ -79,11 +79,13 @@ TEST_CASE("a checkpoint with two tensors of the same name is not written") {
   CHECK_THROWS_WITH(write_checkpoint(*sink, views, {}), Catch::Contains("two tensors named layer.weight"));
 }
 
-TEST_CASE("a checkpoint whose tensors are produced when they are written has the same bytes") {
+TEST_CASE(
+    "a checkpoint whose tensors are produced when they are written has the bytes of a checkpoint of tensors in "
+    "memory") {
   const Folder folder;
   const Content content = sample_content();
   std::vector<TensorView> views = content.views();
-  std::vector<std::string> names;   // of the tensors, in the order of the calls
+  std::vector<std::string> names;   // names of the tensors, in the order of the calls of `produce`
   std::vector<std::string> buffer;  // the data of the last tensor only
   for (TensorView& view : views) {
     if (view.info.name == "steps") continue;  // views with and without `produce` may be mixed

@@ -200,7 +200,8 @@ TEST_CASE("a shard of text with a flipped bit is refused or reads back with the 
   RandomSequence random(RandomStream(4, "flips"));
   int num_refused = 0;
   for (size_t i = 0; i < 2000; ++i) {
-    // Half of the flipped bits are in the first and last 400 bytes, which contain header, trailer and seek table.
+    // At least half of the flipped bits are in the first 400 bytes, with the header, or in the last 400 bytes, with
+    // the trailer and the seek table.
     size_t offset = i % 4 == 0   ? random.uniform_below(400)
                     : i % 4 == 1 ? intact_bytes.size() - 1 - random.uniform_below(400)
                                  : random.uniform_below(intact_bytes.size());
@@ -254,7 +255,7 @@ TEST_CASE("a shard header that claims implausible sizes is refused before memory
   store32(frame_head, kHeaderMagic);
   store32(frame_head, static_cast<uint32_t>(oversized_payload.size()));
   check_refused(frame_head + oversized_payload);
-  // A header has a valid checksum, but its JSON is nested more deeply than the limit that protects the call stack.
+  // A header with a valid checksum, whose JSON is nested more deeply than the limit that protects the call stack.
   h = header();
   h.provenance = std::string(100, '[') + std::string(100, ']');
   payload = encode_header(h);

@@ -291,7 +291,7 @@ TEST_CASE("a zip archive that is truncated, damaged or of another format is refu
   std::string short_field = zip_of(entries, {.is_zip64 = true});
   const size_t field_at = short_field.rfind(bytes_of_number(1, 2) + bytes_of_number(24, 2));
   REQUIRE(field_at != short_field.npos);
-  short_field[field_at + 2] = 16;  // without the offset of the entry
+  short_field[field_at + 2] = 16;  // 16 bytes instead of 24: two sizes without the offset of the entry
   CHECK_THAT(archive_error(short_field), Catch::Contains("64-bit sizes"));
   CHECK_THAT(archive_error(zip_of(entries, {.method = 8})), Catch::Contains("a compressed entry"));
   CHECK_THAT(archive_error(zip_of(entries, {.flags = 1})), Catch::Contains("an encrypted entry"));
