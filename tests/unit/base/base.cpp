@@ -87,7 +87,7 @@ TEST_CASE("require_sound_json() refuses NUL bytes, duplicate keys and nesting ab
   CHECK(message(std::string(65, '[')).find("65 nested levels") != std::string::npos);
 }
 
-TEST_CASE("require_sound_json() refuses more strings, objects and arrays than max_json_containers()", "[base]") {
+TEST_CASE("require_sound_json() refuses more strings, objects and arrays than max_json_allocated_values()", "[base]") {
   const auto list_of = [](const std::string& element, size_t count, const std::string& padding) {
     std::string text = "[";
     for (size_t i = 0; i < count; ++i) text += (i == 0 ? "" : ",") + element;
