@@ -51,9 +51,7 @@ CLI::Option* add_format_option(CLI::App& app, std::string& format, const std::st
 // During declare(), adds an option for the field. During store_values(), after parsing, returns whether the option was
 // given and sets `text` to its value in TOML syntax.
 bool CommandLineFields::visit(const Field& field, std::string& text) {
-  std::string name = "--" + field.key;
-  std::replace(name.begin(), name.end(), '_', '-');
-  std::replace(name.begin(), name.end(), '.', '-');
+  const std::string name = field_name("", field.key);
   if (!has_declared_options_) {
     Entry& entry = entries_[field.key];
     std::string help = field.help;
@@ -75,12 +73,7 @@ bool CommandLineFields::visit(const Field& field, std::string& text) {
   return true;
 }
 
-std::string CommandLineFields::origin(const std::string& key) const {
-  std::string name = "--" + key;
-  std::replace(name.begin(), name.end(), '_', '-');
-  std::replace(name.begin(), name.end(), '.', '-');
-  return name;
-}
+std::string CommandLineFields::origin(const std::string& key) const { return field_name("", key); }
 
 std::string CommandLineFields::without_quotes(const std::string& text) {
   return text.size() > 1 && text.front() == '"' ? text.substr(1, text.size() - 2) : text;

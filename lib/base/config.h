@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "base/fields.h"
 
 namespace mh {
@@ -75,6 +76,23 @@ class Config {
   std::map<std::string, Value> values_;
   std::set<std::string> known_keys_;
 };
+
+// Calls `body`, which reads a configuration that is stored in the file `name`, such as a checkpoint, and returns its
+// result. Rethrows Error(usage) as Error(input): an invalid value is a fault of the file, not of the command line, and
+// the user cannot set the keys that the advice of the error names. Replaces this advice by `advice`, and puts the name
+// of the file before the place of the error, unless the place begins with it.
+template <class Body>
+auto read_stored_config(const std::string& name, const std::string& advice, const Body& body) {
+  try {
+    return body();
+  } catch (const Error& error) {
+    if (error.exit() != Exit::usage) throw;
+    const Problem& problem = error.problem();
+    const bool names_file = problem.where.starts_with(name + ":");
+    refuse_input(names_file ? problem.where : str(name, ": configuration: ", problem.where), problem.expected,
+                 without_default_remark(problem.found), advice);
+  }
+}
 
 // Writes option structs as TOML text with sections, one `key = value` per line, in the order of describe().
 class TomlWriter : public Fields {

@@ -1,5 +1,7 @@
 #include "base/error.h"
 
+#include <string_view>
+
 #include "base/text.h"
 
 namespace mh {
@@ -25,7 +27,8 @@ std::string message_of(const Problem& p) {
 
 }  // namespace
 
-Error::Error(Exit exit, const Problem& problem) : Error(exit, message_of(problem)) {}
+Error::Error(Exit exit, const Problem& problem)
+    : std::runtime_error(message_of(problem)), exit_(exit), problem_(problem) {}
 
 void refuse_usage(const std::string& where, const std::string& expected, const std::string& found,
                   const std::string& advice) {
@@ -35,6 +38,10 @@ void refuse_usage(const std::string& where, const std::string& expected, const s
 void refuse_input(const std::string& where, const std::string& expected, const std::string& found,
                   const std::string& advice) {
   throw Error(Exit::input, Problem{where, expected, found, advice});
+}
+
+std::string without_default_remark(const std::string& found) {
+  return found.starts_with(kDefaultRemark) ? found.substr(std::string_view(kDefaultRemark).size()) : found;
 }
 
 BrokenPipe::BrokenPipe(const std::string& where)

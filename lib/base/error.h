@@ -32,12 +32,17 @@ struct Problem {
 
 class Error : public std::runtime_error {
  public:
-  Error(Exit exit, const std::string& message) : std::runtime_error(message), exit_(exit) {}
+  Error(Exit exit, const std::string& message)
+      : std::runtime_error(message), exit_(exit), problem_{message, "", "", ""} {}
   Error(Exit exit, const Problem& problem);
   Exit exit() const { return exit_; }
+  // Returns the parts of the message; the whole message is the part `where` if the error was constructed from a
+  // message.
+  const Problem& problem() const { return problem_; }
 
  private:
   Exit exit_;
+  Problem problem_;
 };
 
 // Throw Error(usage), for an invalid command line or configuration, and Error(input), for an invalid input file, with
@@ -83,5 +88,15 @@ std::string str(const Args&... args) {
   (print_value(out, args), ...);
   return out.str();
 }
+
+constexpr const char* kDefaultRemark = "the default, ";
+// Returns a value for the part `found` of a Problem. Names a value that equals the default as the default, since the
+// user may not have written it: "the default, 3".
+template <class T>
+std::string found_value(const T& value, const T& default_value) {
+  return value == default_value ? str(kDefaultRemark, value) : str(value);
+}
+// Returns the part `found` without the remark of found_value(), for a file that states all its values.
+std::string without_default_remark(const std::string& found);
 
 }  // namespace mh

@@ -141,6 +141,14 @@ void parse_value(const toml::node& node, TextOrTexts& v, const std::vector<std::
 
 }  // namespace
 
+std::string field_name(const std::string& section, const std::string& field) {
+  if (!section.empty()) return section + "." + field;
+  std::string name = "--" + field;
+  for (char& c : name)
+    if (c == '_' || c == '.') c = '-';
+  return name;
+}
+
 std::string quoted_toml(const std::string& text) {
   std::ostringstream out;
   toml::value<std::string> value(text);

@@ -30,6 +30,10 @@ Range between(double low, double high);
 Range positive();  // > 0
 Range or_unset(double unset_value, Range range);
 
+// Returns the name of a field in messages: its key in the section, such as train.validation.decode.min_length, or, for
+// an empty section, its option on the command line, such as --min-length.
+std::string field_name(const std::string& section, const std::string& field);
+
 // Returns `text` as a quoted TOML string.
 std::string quoted_toml(const std::string& text);
 

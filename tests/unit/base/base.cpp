@@ -181,6 +181,31 @@ TEST_CASE(
                                  std::string(2000, 'x'), "…; copy it"));
 }
 
+TEST_CASE("found_value() names a value that equals the default as the default") {
+  CHECK(found_value(3, 3) == "the default, 3");
+  CHECK(found_value(4, 3) == "4");
+  CHECK(without_default_remark("the default, 3") == "3");
+  CHECK(without_default_remark("4") == "4");
+}
+
+TEST_CASE("an invalid value in a stored configuration is an error of the file, with advice for the file") {
+  const auto error_of = [](Exit exit, const std::string& place) {
+    return message([&] {
+      read_stored_config("a.bin", "copy it", [&] {
+        throw Error(exit, Problem{place, "x", "the default, y", "set z"});
+      });
+    });
+  };
+  CHECK(error_of(Exit::usage, "heads") == "3: a.bin: configuration: heads: expected x; found y; copy it");
+  CHECK(error_of(Exit::usage, "a.bin: line 1") == "3: a.bin: line 1: expected x; found y; copy it");
+  CHECK(error_of(Exit::failed, "heads") == "1: heads: expected x; found the default, y; set z");
+}
+
+TEST_CASE("field_name() returns the key of a section, or the option of the command line") {
+  CHECK(field_name("train.decode", "min_length") == "train.decode.min_length");
+  CHECK(field_name("", "min_length") == "--min-length");
+}
+
 TEST_CASE("parse_length() accepts a whole number, an optional k, M or G, and a unit: u, e or t") {
   CHECK(parse_length("300u", "x") == Length{300, Length::Unit::updates});
   CHECK(parse_length("10e", "x") == Length{10, Length::Unit::epochs});
