@@ -46,6 +46,10 @@ inline constexpr int kNumProductions = 2;
 
 using Metadata = std::map<std::string, std::string>;  // texts by key; the keys of multihead start with "multihead."
 
+// Advice in errors of the configuration of a checkpoint.
+inline constexpr const char* kEditedCheckpointAdvice =
+    "the checkpoint is damaged or was edited; use another checkpoint";
+
 inline constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // bytes; limit of the safetensors format
 
 // Metadata keys of checkpoints; the comment on each key describes the text stored under the key.

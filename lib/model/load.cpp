@@ -25,10 +25,12 @@ std::optional<io::DType> dtype_of(const at::Tensor& tensor) {
   return std::nullopt;
 }
 
-// Returns `config` with `overrides` (assignments in the syntax of --set) applied. Throws Error(usage) for a key
-// outside of [model] and [attention], for an unknown key, and for overrides that add, remove or reshape a parameter.
-ModelConfig apply_overrides(const ModelConfig& config, const std::vector<std::string>& overrides,
-                            const VocabularySizes& vocabulary_sizes) {
+// Returns `config`, the configuration of the checkpoint `checkpoint_name`, with `overrides` (assignments in the syntax
+// of
+// --set) applied. Throws Error(usage) for a key outside of [model] and [attention], for an unknown key, and for
+// overrides that add, remove or reshape a parameter.
+ModelConfig apply_overrides(const std::string& checkpoint_name, const ModelConfig& config,
+                            const std::vector<std::string>& overrides, const VocabularySizes& vocabulary_sizes) {
   Config new_config;
   new_config.load_text(config.toml(), "the checkpoint's configuration");
   for (const std::string& assignment : overrides) {
@@ -38,7 +40,7 @@ ModelConfig apply_overrides(const ModelConfig& config, const std::vector<std::st
     new_config.set(assignment);
   }
   ModelConfig result = ModelConfig::read(new_config);
-  require_same_parameters(config, result, vocabulary_sizes, str("--set ", join(overrides, ", ")));
+  require_same_parameters(checkpoint_name, config, result, vocabulary_sizes, str("--set ", join(overrides, ", ")));
   // Unknown keys are checked last: if an override replaces a stage, the keys of the replaced stage are unknown, but the
   // error should name the parameters that change.
   new_config.check_all_known();
@@ -47,8 +49,9 @@ ModelConfig apply_overrides(const ModelConfig& config, const std::vector<std::st
 
 }  // namespace
 
-void require_same_parameters(const ModelConfig& checkpoint_config, const ModelConfig& config,
-                             const VocabularySizes& vocabulary_sizes, const std::string& option_name) {
+void require_same_parameters(const std::string& checkpoint_name, const ModelConfig& checkpoint_config,
+                             const ModelConfig& config, const VocabularySizes& vocabulary_sizes,
+                             const std::string& option_name) {
   struct Layout {
     std::string shape;            // "the shape (32, 16)"
     std::string heads_and_shape;  // "4 heads and the shape (32, 16)"; equals `shape` if there is no head axis
@@ -65,7 +68,9 @@ void require_same_parameters(const ModelConfig& checkpoint_config, const ModelCo
     }
     return layout_of_name;
   };
-  const auto old_layouts = layouts(checkpoint_config), new_layouts = layouts(config);
+  const auto old_layouts =
+      read_stored_config(checkpoint_name, io::kEditedCheckpointAdvice, [&] { return layouts(checkpoint_config); });
+  const auto new_layouts = layouts(config);
   auto refuse = [&](const std::string& expected, const std::string& found) {
     refuse_usage(option_name, expected, found,
                  "set only keys that keep the names, shapes and head counts of all parameters");
@@ -156,12 +161,10 @@ void load_tensor(const io::Checkpoint& checkpoint, const std::string& name, at::
 }
 
 void load_parameters(const io::Checkpoint& checkpoint, nn::ParameterList& parameters) {
-  std::vector<std::string> parameter_names;
-  for (const nn::Parameter& p : parameters.all()) parameter_names.push_back(p.name());
   for (const io::TensorInfo& info : checkpoint.tensors()) {
     if (is_training_state(info.name) || parameters.find(info.name) != nullptr) continue;
     refuse_input(checkpoint.name(), "only tensors of the configured model", "the unknown tensor " + info.name,
-                 did_you_mean(info.name, parameter_names, kUnmodifiedCheckpoint));
+                 kUnmodifiedCheckpoint);
   }
   for (nn::Parameter& p : parameters.all())
     p.set_values(stored_tensor(checkpoint, p.name(), p.gradient_leaf().sizes(), at::kFloat));
@@ -172,26 +175,8 @@ VocabularySizes vocabulary_sizes_of(const text::Tokenizers& tokenizers) {
   return {tokenizers.target->size(), tokenizers.source_size()};
 }
 
-namespace {
-
-// Calls `body` and returns its result. Rethrows Error(usage) as Error(input) with the name of the checkpoint, since an
-// invalid value in the configuration of a checkpoint is an error in the input file, not in the command line.
-template <class Body>
-auto as_input_error(const std::string& checkpoint_name, const Body& body) {
-  try {
-    return body();
-  } catch (const Error& error) {
-    if (error.exit() != Exit::usage) throw;
-    const std::string message = error.what();
-    throw Error(Exit::input,
-                message.starts_with(checkpoint_name + ":") ? message : checkpoint_name + ": configuration: " + message);
-  }
-}
-
-}  // namespace
-
 ModelConfig config_of(const io::Checkpoint& checkpoint) {
-  return as_input_error(checkpoint.name(), [&] {
+  return read_stored_config(checkpoint.name(), io::kEditedCheckpointAdvice, [&] {
     Config config;
     config.load_text(checkpoint.metadata_entry(io::kConfigKey), checkpoint.name() + ": configuration");
     return ModelConfig::read(config);
@@ -207,9 +192,9 @@ LoadedModel load_model(const io::Checkpoint& checkpoint, at::Device device, cons
   loaded_model.config = config_of(checkpoint);
   auto build = [&] { return build_language_model(loaded_model.config, vocabulary_sizes, device); };
   if (overrides.empty()) {
-    loaded_model.model = as_input_error(checkpoint.name(), build);
+    loaded_model.model = read_stored_config(checkpoint.name(), io::kEditedCheckpointAdvice, build);
   } else {
-    loaded_model.config = apply_overrides(loaded_model.config, overrides, vocabulary_sizes);
+    loaded_model.config = apply_overrides(checkpoint.name(), loaded_model.config, overrides, vocabulary_sizes);
     loaded_model.model = build();
   }
   load_parameters(checkpoint, loaded_model.model->parameters());

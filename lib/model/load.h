@@ -34,10 +34,12 @@ ModelConfig config_of(const io::Checkpoint& checkpoint);
 // Returns the sizes of the vocabularies of `tokenizers`.
 VocabularySizes vocabulary_sizes_of(const text::Tokenizers& tokenizers);
 
-// Throws Error(usage) unless `checkpoint_config` and `config` build the same parameters: the same names, shapes and
-// head counts. `option_name`: the option that set `config`, for the message.
-void require_same_parameters(const ModelConfig& checkpoint_config, const ModelConfig& config,
-                             const VocabularySizes& vocabulary_sizes, const std::string& option_name);
+// Throws Error(usage) unless `checkpoint_config`, the configuration of the checkpoint `checkpoint_name`, and `config`
+// build the same parameters: the same names, shapes and head counts. `option_name`: the option that set `config`, for
+// the message. Throws Error(input) if no model can be built with `checkpoint_config`.
+void require_same_parameters(const std::string& checkpoint_name, const ModelConfig& checkpoint_config,
+                             const ModelConfig& config, const VocabularySizes& vocabulary_sizes,
+                             const std::string& option_name);
 
 // Copies all parameters from the checkpoint and warns about NaN and infinite values. To a master that the processes
 // divide (nn::Parameter::divide_master()), copies only the elements that this process holds. Throws Error(input) if a

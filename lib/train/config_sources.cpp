@@ -46,7 +46,8 @@ void check_checkpoint(const ConfigSources& sources, Config config) {
   const auto vocabulary_sizes = model::vocabulary_sizes_of(text::tokenizers_of(checkpoint));
   const std::string& where = sources.checkpoint_name;
   if (!sources.is_finetuning)
-    return model::require_same_parameters(model::config_of(checkpoint), model, vocabulary_sizes, where);
+    return model::require_same_parameters(checkpoint.name(), model::config_of(checkpoint), model, vocabulary_sizes,
+                                          where);
   const auto new_model = model::build_language_model(model, vocabulary_sizes, at::Device(at::kMeta));
   model::compare_with_checkpoint(checkpoint, new_model->parameters(), where);
   model::require_same_heads(

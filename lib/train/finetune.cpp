@@ -4,7 +4,9 @@
 
 namespace mh::train {
 
-std::string inherited_sections(const io::Checkpoint& checkpoint) {
+namespace {
+
+std::string read_inherited_sections(const io::Checkpoint& checkpoint) {
   Config config;
   config.load_text(checkpoint.metadata_entry(io::kConfigKey), checkpoint.name() + ": configuration");
   RunConfig run;
@@ -16,6 +18,13 @@ std::string inherited_sections(const io::Checkpoint& checkpoint) {
   run.procedures.retain_if([](const Procedure& procedure) { return procedure.is_inherited_by_finetuning(); });
   const std::string groups = run.groups.toml(), procedures = run.procedures.toml();
   return groups + (groups.empty() || procedures.empty() ? "" : "\n") + procedures;
+}
+
+}  // namespace
+
+std::string inherited_sections(const io::Checkpoint& checkpoint) {
+  return read_stored_config(checkpoint.name(), io::kEditedCheckpointAdvice,
+                            [&] { return read_inherited_sections(checkpoint); });
 }
 
 }  // namespace mh::train

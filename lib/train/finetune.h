@@ -15,7 +15,8 @@
 
 namespace mh::train {
 
-// Returns the options that fine-tuning inherits from `checkpoint`, as TOML; "" if there are none.
+// Returns the options that fine-tuning inherits from `checkpoint`, as TOML; "" if there are none. Throws Error(input)
+// if the configuration of the checkpoint is invalid.
 std::string inherited_sections(const io::Checkpoint& checkpoint);
 
 }  // namespace mh::train

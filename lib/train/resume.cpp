@@ -45,10 +45,13 @@ bool depends_on_length(const RunConfig& run) {
 }
 
 void require_same_run(const RunConfig& run, const std::string& stored_toml, const std::string& file) {
-  Config old_config;
-  old_config.load_text(stored_toml, file);
-  set_legacy_defaults(old_config);
-  const RunConfig old_run = RunConfig::read(old_config);
+  const RunConfig old_run = read_stored_config(
+      file, str(file, " is damaged or was edited; restore the file, or start a new run with another --out"), [&] {
+        Config old_config;
+        old_config.load_text(stored_toml, file);
+        set_legacy_defaults(old_config);
+        return RunConfig::read(old_config);
+      });
   // In old_text, a key that the file lacks has the value that set_legacy_defaults() sets or, failing that, its current
   // default.
   const std::string old_text = old_run.toml(), new_text = run.toml();

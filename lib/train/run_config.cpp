@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "io/checkpoint.h"
 
 namespace mh::train {
 
@@ -21,9 +22,11 @@ RunConfig RunConfig::read(Config& config) {
 }
 
 RunConfig RunConfig::parse(const std::string& toml, const std::string& name) {
-  Config config;
-  config.load_text(toml, name);
-  return read(config);
+  return read_stored_config(name, io::kEditedCheckpointAdvice, [&] {
+    Config config;
+    config.load_text(toml, name + ": configuration");
+    return read(config);
+  });
 }
 
 void RunConfig::describe(Fields& f) {

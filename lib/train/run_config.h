@@ -70,7 +70,7 @@ struct RunConfig {
 
   // Reads all sections of a configuration. Throws Error(usage) for unknown keys.
   static RunConfig read(Config& config);
-  // Parses a configuration in TOML. `name`: name of the text in error messages.
+  // Parses `toml`, the configuration of the checkpoint `name`. Throws Error(input) if the configuration is invalid.
   static RunConfig parse(const std::string& toml, const std::string& name);
   // Visits the options of all sections except [attention]; a resume may change no option of [attention].
   void describe(Fields& f);

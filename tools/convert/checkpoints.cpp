@@ -71,8 +71,7 @@ void convert_checkpoints(const Arguments& args) {
   }
   if (args.fold) {
     analysis::FoldedModel folded_model = analysis::fold_combiners(model.config, *model.model, "--fold " + model.name);
-    train::set_model(metadata, train::RunConfig::parse(model.toml, model.name + ": configuration"),
-                     folded_model.config);
+    train::set_model(metadata, train::RunConfig::parse(model.toml, model.name), folded_model.config);
     io::add_origin(metadata, model.name, {{"fold", folded_model.layer_names}});
     const int64_t old_num_parameters = model.model->parameters().num_trainable_elements();
     model.model = std::move(folded_model.model);

@@ -73,7 +73,7 @@ checkpoint_header.write("heads.safetensors", tensors, metadata, data)
 P
 record 3 mh-convert --average nested.safetensors -o x
 expect 3 mh-convert --average object.safetensors -o x
-expect 3 mh-convert --fold heads.safetensors -o x
+expect 3 mh-convert --fold heads.safetensors -o x; expect_stderr "the checkpoint is damaged or was edited"
 # A folded model can be trained further, with the plain combiner.
 expect 0 mh-train --dry-run --from folded --format json
 expect 0 mh-train -q --from folded --train t.mhs --out on --set train.batch.block=16 --set train.batch.tokens=64 --set train.length=2u
