@@ -112,16 +112,28 @@ class FolderReader {
     return architectures().make(config_.value("model_type", "").get<std::string>(), "model_type");
   }
 
+  // Returns the place of an error of the converted configuration: the key of config.json from which the setting was
+  // converted, or else the place in the converted configuration.
+  std::string place_in_config(const std::string& place) const {
+    for (const SettingPair& pair : architecture_->setting_pairs())
+      for (const char* key : pair.multihead_keys)
+        if (place == key || place.ends_with(str(' ', key))) return str(config_.path(), ": ", pair.huggingface_key);
+    return place.starts_with(converted_name()) ? place : str(converted_name(), ": ", place);
+  }
+  std::string converted_name() const { return config_.path() + ", converted to TOML"; }
+
   // Builds the model. Errors of the converted configuration are reported as errors of config.json.
   void build(model::LoadedModel& loaded_model) const {
     try {
       Config config;
-      config.load_text(loaded_model.toml, config_.path());
+      config.load_text(loaded_model.toml, converted_name());
       loaded_model.config = model::ModelConfig::read(config);
       loaded_model.model = model::build_language_model(loaded_model.config,
                                                        model::vocabulary_sizes_of(loaded_model.tokenizers), at::kCPU);
     } catch (const Error& error) {
-      throw Error(Exit::input, config_.path() + ", converted to TOML: " + error.what());
+      const Problem& problem = error.problem();
+      refuse_input(place_in_config(problem.where), problem.expected, without_default_remark(problem.found),
+                   "correct config.json, or copy the folder again");
     }
   }
 
@@ -169,8 +181,7 @@ class FolderReader {
     for (const auto& [alias, original] : names.aliases)
       if (original == name_without_prefix) expected += " or " + alias;
     refuse_input(files_.entries().empty() ? folder_ : files_.entries().begin()->second.path, expected, "no such tensor",
-                 did_you_mean(name_without_prefix, {names_without_prefix_.begin(), names_without_prefix_.end()},
-                              "copy the folder again"));
+                 "copy the folder again");
   }
 
   void log_replaced_token_ids() const {
@@ -191,17 +202,15 @@ class FolderReader {
   }
 
   void refuse_unknown_tensors(const Settings& settings) const {
-    std::vector<std::string> known_names;
-    for (const TensorPair& pair : names_.pairs) known_names.push_back(pair.huggingface_name);
-    for (const auto& [alias, original] : names_.aliases) known_names.push_back(alias);
+    std::set<std::string> known_names;
+    for (const TensorPair& pair : names_.pairs) known_names.insert(pair.huggingface_name);
+    for (const auto& [alias, original] : names_.aliases) known_names.insert(alias);
     std::vector<std::string> unused_names;
     for (const auto& [name_without_prefix, name] : full_names_) {
-      if (std::find(known_names.begin(), known_names.end(), name_without_prefix) != known_names.end() ||
-          architecture_->is_buffer(name_without_prefix))
-        continue;
+      if (known_names.count(name_without_prefix) > 0 || architecture_->is_buffer(name_without_prefix)) continue;
       if (!architecture_->is_unused(name_without_prefix, settings))
         refuse_input(files_.find(name)->path, "tensors of this model only", "the unknown tensor " + name,
-                     did_you_mean(name_without_prefix, known_names, "copy the folder again"));
+                     "copy the folder again, or use a model without this tensor");
       unused_names.push_back(name);
     }
     if (!unused_names.empty()) log_info("ignored tensors that this model does not use: " + join(unused_names, ", "));

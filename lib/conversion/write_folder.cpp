@@ -19,6 +19,8 @@ using namespace huggingface;
 
 namespace {
 
+constexpr const char* kKeepCheckpoint = "keep the model as a multihead checkpoint";  // advice in errors
+
 // Returns whether a changed setting ("key: old -> new") affects training only. Such settings are logged if config.json
 // cannot store them.
 bool affects_training_only(const std::string& change) {
@@ -58,7 +60,7 @@ class FolderWriter {
 
  private:
   [[noreturn]] void refuse(const std::string& expected, const std::string& found) const {
-    refuse_input(loaded_model_.name, expected, found, "keep the model as a multihead checkpoint");
+    refuse_input(loaded_model_.name, expected, found, kKeepCheckpoint);
   }
 
   std::unique_ptr<Architecture> find_architecture() const {
@@ -88,7 +90,9 @@ class FolderWriter {
     try {
       settings = architecture_->settings({config.dump(), "config.json"}, huggingface_names);
     } catch (const Error& error) {
-      refuse("a model that transformers supports", str("the error '", error.what(), "'"));
+      const Problem& problem = error.problem();
+      refuse_input(str(loaded_model_.name, ", converted to ", problem.where), problem.expected, problem.found,
+                   kKeepCheckpoint);
     }
     const int64_t vocabulary_size = loaded_model_.tokenizers.target->size();
     settings["model.vocabulary_rows"] =

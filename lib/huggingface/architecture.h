@@ -65,6 +65,8 @@ class Architecture {
   virtual Settings settings(const JsonConfig& config, const std::set<std::string>& tensor_names) const = 0;
   // Reads the vocabulary files of `folder`. Throws Error(input) if they are missing or invalid.
   virtual text::Tokenizers tokenizers(const std::string& folder) const = 0;
+  // Returns the settings that have the same value in transformers and in multihead.
+  virtual const std::vector<SettingPair>& setting_pairs() const = 0;
   // Returns the names of all tensors of a model with these settings.
   virtual TensorNames tensor_names(const Settings& settings) const = 0;
   // Returns the prefix that tensor names have in a model with an output head, such as "transformer."; tensors of the

@@ -11,22 +11,6 @@ namespace mh::huggingface {
 
 namespace {
 
-const std::vector<SettingPair>& setting_pairs() {
-  static const std::vector<SettingPair> pairs{
-      {"hidden_size", 768, {"model.width"}},
-      {"num_hidden_layers", 12, {"model.layers"}, kMaxLayers},
-      {"num_attention_heads", 12, {"attention.heads"}},
-      {"intermediate_size", 3072, {"model.ffn"}},
-      {"max_position_embeddings", 512, {"model.max_positions"}},
-      {"type_vocab_size", 2, {"model.bert.segments"}},
-      {"layer_norm_eps", 1e-12, {"model.norm_epsilon"}},
-      {"hidden_dropout_prob", 0.1, {"model.dropout_embedding", "model.dropout_attention", "model.dropout_ffn"}},
-      {"attention_probs_dropout_prob", 0.1, {"attention.dropout"}},
-      {"tie_word_embeddings", true, {"model.tied"}},
-  };
-  return pairs;
-}
-
 // Keys of config.json without effect on the output of the model; vocab_size follows from the tensors.
 constexpr const char* kIgnoredKeys[] = {"chunk_size_feed_forward", "initializer_range", "use_cache", "vocab_size",
                                         "pad_token_id"};
@@ -215,6 +199,22 @@ void write_classifier(const OutputHeadFormat& format, const Settings& settings, 
 
 class Bert : public Architecture {
  public:
+  const std::vector<SettingPair>& setting_pairs() const override {
+    static const std::vector<SettingPair> pairs{
+        {"hidden_size", 768, {"model.width"}},
+        {"num_hidden_layers", 12, {"model.layers"}, kMaxLayers},
+        {"num_attention_heads", 12, {"attention.heads"}},
+        {"intermediate_size", 3072, {"model.ffn"}},
+        {"max_position_embeddings", 512, {"model.max_positions"}},
+        {"type_vocab_size", 2, {"model.bert.segments"}},
+        {"layer_norm_eps", 1e-12, {"model.norm_epsilon"}},
+        {"hidden_dropout_prob", 0.1, {"model.dropout_embedding", "model.dropout_attention", "model.dropout_ffn"}},
+        {"attention_probs_dropout_prob", 0.1, {"attention.dropout"}},
+        {"tie_word_embeddings", true, {"model.tied"}},
+    };
+    return pairs;
+  }
+
   Settings settings(const JsonConfig& config, const std::set<std::string>& tensor_names) const override {
     Settings result{{"model.backbone", backbone()},   {"model.norm", "post"},
                     {"model.positions", "learned"},   {"model.bert.embedding_norm", true},

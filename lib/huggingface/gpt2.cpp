@@ -9,26 +9,26 @@ namespace mh::huggingface {
 
 namespace {
 
-const std::vector<SettingPair>& setting_pairs() {
-  static const std::vector<SettingPair> pairs{
-      {"n_embd", 768, {"model.width"}},
-      {"n_layer", 12, {"model.layers"}, kMaxLayers},
-      {"n_head", 12, {"attention.heads"}},
-      {"n_positions", 1024, {"model.max_positions"}},
-      {"layer_norm_epsilon", 1e-5, {"model.norm_epsilon"}},
-      {"embd_pdrop", 0.1, {"model.dropout_embedding"}},
-      {"resid_pdrop", 0.1, {"model.dropout_attention", "model.dropout_ffn"}},
-      {"attn_pdrop", 0.1, {"attention.dropout"}},
-      {"tie_word_embeddings", true, {"model.tied"}},
-  };
-  return pairs;
-}
-
 // Keys of config.json without effect on the output of the model; vocab_size and n_ctx follow from the tensors.
 constexpr const char* kIgnoredKeys[] = {"n_ctx", "reorder_and_upcast_attn", "use_cache", "vocab_size"};
 
 class Gpt2 : public Architecture {
  public:
+  const std::vector<SettingPair>& setting_pairs() const override {
+    static const std::vector<SettingPair> pairs{
+        {"n_embd", 768, {"model.width"}},
+        {"n_layer", 12, {"model.layers"}, kMaxLayers},
+        {"n_head", 12, {"attention.heads"}},
+        {"n_positions", 1024, {"model.max_positions"}},
+        {"layer_norm_epsilon", 1e-5, {"model.norm_epsilon"}},
+        {"embd_pdrop", 0.1, {"model.dropout_embedding"}},
+        {"resid_pdrop", 0.1, {"model.dropout_attention", "model.dropout_ffn"}},
+        {"attn_pdrop", 0.1, {"attention.dropout"}},
+        {"tie_word_embeddings", true, {"model.tied"}},
+    };
+    return pairs;
+  }
+
   Settings settings(const JsonConfig& config, const std::set<std::string>&) const override {
     Settings result{{"model.backbone", backbone()},  {"model.norm", "pre"},  {"model.final_norm", true},
                     {"model.positions", "learned"},  {"model.init", "bert"}, {"attention.bias", true},

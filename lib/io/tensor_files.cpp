@@ -62,9 +62,12 @@ std::set<std::string> files_of_index(const std::string& path, std::set<std::stri
   const auto index = nlohmann::json::parse(text, nullptr, false);
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())
     refuse("JSON with a weight_map from tensors to files", "other text");
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   std::set<std::string> file_names;
   for (const auto& [tensor, file] : index["weight_map"].items()) {
-    if (!file.is_string() || file.get<std::string>().find_first_of(std::string_view("/\0", 2)) != std::string::npos)
+    std::error_code ignored_error;  // the reader of the file reports a missing file
+    if (!file.is_string() || file.get<std::string>().find_first_of(std::string_view("/\0", 2)) != std::string::npos ||
+        std::filesystem::is_directory(folder / file.get<std::string>(), ignored_error))
       refuse_input(path + ": weight_map, tensor " + tensor, "the name of a file in the same folder", file.dump(),
                    advice);
     tensor_names.insert(tensor);
@@ -137,9 +140,10 @@ TensorFiles open_model_files(const std::string& folder) {
         refuse_input(index, "a file that contains the tensor " + name, "none", "copy the folder again");
     return files;
   }
-  refuse_input(folder, "model.safetensors or pytorch_model.bin", "neither",
-               "to use weights of TensorFlow or Flax, load them with transformers in Python and "
-               "save them with save_pretrained");
+  refuse_input(
+      folder, "model.safetensors or pytorch_model.bin", "neither",
+      "copy the folder again; if the model has only weights of TensorFlow or Flax, load them with transformers "
+      "in Python and save them with save_pretrained");
 }
 
 }  // namespace mh::io

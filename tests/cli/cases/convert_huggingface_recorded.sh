@@ -170,7 +170,7 @@ P
   expect 3 mh-convert bad -o x; expect_stderr "$words"
 done <<'T'
 gpt2-4|config.json|{"n_head": 0}|n_head: expected a whole number from 1 to
-gpt2-4|config.json|{"n_head": 3}|config.json, converted to TOML
+gpt2-4|config.json|{"n_head": 3}|n_head: expected a divisor
 gpt2-4|config.json|{"n_positions": 7}|as in config.json
 bert-4|config.json|{"architectures": ["BertForSequenceClassification"], "id2label": {"0": "a", "1": "a"}}|id2label
 bert-4|tokenizer_config.json|{"cls_token": "[SEP]"}|cls_token: expected [CLS]; found [SEP]
