@@ -116,9 +116,11 @@ void check_swap(nn::ParameterList& parameters, const std::vector<HeadPair>& pair
         refuse(num_heads == 0 ? str("another layer, since all heads are pruned in layer ", head.layer)
                               : str("a head from 0 to ", num_heads - 1, " in layer ", head.layer),
                str(head.head), num_heads == 0 ? "choose heads of another layer" : "choose a head in this range");
-      if (!swapped_heads.insert({pair.kind, head}).second)
-        refuse("each head once", str("head ", head.head, " of layer ", head.layer, " twice"),
-               "leave one of the pairs out");
+      if (swapped_heads.insert({pair.kind, head}).second) continue;
+      const bool has_one_head = pair.a.layer == pair.b.layer && pair.a.head == pair.b.head;
+      refuse(has_one_head ? "two different heads in a pair" : "each head once",
+             str("head ", head.head, " of layer ", head.layer, " twice"),
+             has_one_head ? "replace one of the heads" : "leave one of the pairs out");
     }
     require_matching_layers(parameters, layers->second, pair, options, where);
   }

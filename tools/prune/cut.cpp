@@ -65,7 +65,7 @@ HeadChoice select_heads(const Arguments& args, const model::LoadedModel& model, 
     std::vector<AttentionKind> all_kinds;
     for (const auto& [kind, layers] : analysis::head_counts_of(model.model->parameters()))
       if (analysis::contains(kinds, kind)) all_kinds.push_back(kind);
-    return {analysis::parse_heads(args.heads, all_kinds, "--heads"), ""};
+    return {analysis::parse_heads(args.heads, all_kinds, "--heads", !args.kinds.empty()), ""};
   }
   const analysis::PruneAmount amount =
       args.fraction.empty() ? analysis::PruneAmount{args.count, 0}

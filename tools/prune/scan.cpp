@@ -34,7 +34,7 @@ HeadSet select_heads(const ScanArguments& args, AnalysedModel& analysed_model) {
   if (args.heads.empty()) return available_heads;
   std::vector<AttentionKind> kinds;
   for (const auto& [kind, heads] : available_heads) kinds.push_back(kind);
-  const HeadSet named_heads = analysis::parse_heads(args.heads, kinds, "--heads");
+  const HeadSet named_heads = analysis::parse_heads(args.heads, kinds, "--heads", !args.kinds.empty());
   analysis::check_heads(model, analysed_model.side, named_heads, "--heads");
   return named_heads;
 }

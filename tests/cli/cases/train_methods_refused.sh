@@ -29,7 +29,7 @@ expect_manual_refused "KIND:LAYER.HEAD-LAYER.HEAD" "'decoder.self:0-1'" "[2]"
 expect_manual_refused "did you mean 'decoder.self'?" "'decoder.slef:0.0-0.1'" "[2]"
 expect_manual_refused "a head from 0 to 1 in layer 0" "'decoder.self:0.0-0.2'" "[2]"
 expect_manual_refused "a layer from 0 to 0" "'decoder.self:0.0-1.0'" "[2]"
-expect_manual_refused "each head once" "'decoder.self:0.0-0.0'" "[2]"
+expect_manual_refused "two different heads in a pair" "'decoder.self:0.0-0.0'" "[2]"
 expect_manual_refused "a kind of attention that the model has" "'decoder.cross:0.0-0.1'" "[2]"
 expect_refused "attention.combiner = \"hard-concrete\"" --set train.regularisers.hard-concrete-penalty.weight=1
 expect_refused "attention.combiner = \"alphas\"" --set train.regularisers.nuclear-growth.weight=1

@@ -548,8 +548,7 @@ TEST_CASE("parse_heads() reads LAYER:HEAD and KIND:LAYER:HEAD and refuses unknow
   CHECK(contains(parse_error({"0:1"}, {self, cross}), "KIND:LAYER:HEAD"));
   CHECK(contains(parse_error({"0.1"}, {self}), "LAYER:HEAD"));
   CHECK(contains(parse_error({"nope:0:1"}, {self}), "one of"));
-  CHECK(
-      contains(parse_error({"decoder.cross:0:1"}, {self}),
-               "a kind of attention that the model has and --kind includes: decoder.self; found 'decoder.cross:0:1'"));
+  CHECK(contains(parse_error({"decoder.cross:0:1"}, {self}),
+                 "a kind of attention that the model has: decoder.self; found 'decoder.cross:0:1'"));
   CHECK(contains(parse_error({"0:1", "decoder.self:0:1"}, {self}), "each head once"));
 }
