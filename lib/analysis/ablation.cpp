@@ -157,7 +157,7 @@ int64_t num_heads_of(const AttentionLayer& layer, SideSelection side) {
       refuse_usage("--side",
                    str("score, value or output, since the numbers of score, value and output heads of ",
                        layer_spec.name, " differ"),
-                   "whole", "use --side score, value or output");
+                   "the default, whole", "use --side score, value or output");
   return num_heads;
 }
 

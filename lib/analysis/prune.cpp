@@ -49,7 +49,7 @@ KeptHeads find_kept_heads(const AttentionLayer& layer, const std::set<int64_t>& 
            str(*pruned_heads.begin() < 0 ? *pruned_heads.begin() : *pruned_heads.rbegin()),
            "choose a head in this range");
   if (side == SideSelection::whole && (layer_spec.heads != num_heads || layer_spec.output_heads != num_heads))
-    refuse("equal numbers of score, value and output heads, since --side whole prunes all three together",
+    refuse("equal numbers of score, value and output heads, since the default, --side whole, prunes all three",
            str(layer_spec.heads, " score heads, ", num_heads, " value heads and ", layer_spec.output_heads,
                " output heads"),
            "use --side score, value or output");

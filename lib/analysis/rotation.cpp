@@ -148,8 +148,8 @@ std::map<AttentionKind, std::vector<int64_t>> head_counts_for_pairing(
                    str(count_of(layers.size(), "layer"), ", with these numbers of heads: ", join_counts(layers)),
                    "use another mode, or a model with more layers or heads");
     if (k > max_k)
-      refuse_usage(key("k"), str("at most ", count_text(selection, max_k), " in ", name_of(kind)), str(k),
-                   "lower " + key("k"));
+      refuse_usage(key("k"), str("at most ", count_text(selection, max_k), " in ", name_of(kind)),
+                   found_value(k, kDefaultK), "lower " + key("k"));
     if (const auto num_layer_pairs = static_cast<int64_t>(layers.size()) / 2; t_max > num_layer_pairs)
       refuse_usage(key("t_max"),
                    str("at most ", num_layer_pairs, ", the number of pairs of opposite layers in ", name_of(kind)),
@@ -159,7 +159,7 @@ std::map<AttentionKind, std::vector<int64_t>> head_counts_for_pairing(
     for (auto layer = first; layer != layers.end(); ++layer)
       if (layer != first && *layer > 0)
         check_swap(parameters, {{kind, {first - layers.begin(), 0}, {layer - layers.begin(), 0}}}, options,
-                   key("kind"));
+                   key("mode"));
   }
   return selected_counts;
 }

@@ -49,6 +49,8 @@ inline constexpr std::array kPairSelections{
                       "Disjoint pairs of heads, k in number, drawn uniformly."}};
 inline bool uses_importance(PairSelection selection) { return selection != PairSelection::random; }
 
+constexpr int64_t kDefaultK = 3;  // default of k in mh-swap and in the procedure head-rotation
+
 // Returns the largest valid k for layers with these head counts; 0 if no k is valid.
 int64_t largest_k(PairSelection selection, const std::vector<int64_t>& head_counts);
 

@@ -27,7 +27,7 @@ class Corpus {
   // options.block > 0. For pairs and examples, `block` becomes the length of the longest row, and `batch` the number of
   // rows of that length in a forward pass. Throws Error(usage) for options that exclude each other, for options that
   // the model or the corpus does not support, and for a sample of more blocks or rows than the corpus has, unless
-  // sample.allows_fewer_blocks is set and the corpus has at least one. In a text, only full blocks that follow a full
+  // sample.is_default_sample is set and the corpus has at least one. In a text, only full blocks that follow a full
   // context and memory are counted.
   virtual ScoringOptions resolve(const ScoringOptions& options, model::LanguageModel& model) const = 0;
   // Returns the mini-batches that score each row of the corpus, or of its sample (resolved.sample), exactly once.

@@ -21,7 +21,7 @@ std::vector<int64_t> draw_sample(int64_t count, int64_t population_size, int64_t
 
 int64_t sample_size(const SampleOptions& sample, int64_t population_size, const std::string& description,
                     const char* advice) {
-  if (sample.allows_fewer_blocks && population_size > 0) return std::min(sample.blocks, population_size);
+  if (sample.is_default_sample && population_size > 0) return std::min(sample.blocks, population_size);
   if (sample.blocks > population_size)
     refuse_usage("--blocks", str("at most ", std::max<int64_t>(0, population_size), ", ", description),
                  str(sample.blocks), advice);

@@ -22,7 +22,9 @@ namespace mh::data {
 struct SampleOptions {
   int64_t blocks = 0;  // size of the sample in blocks or rows; 0: no sample, the whole corpus
   int64_t seed = 1;
-  bool allows_fewer_blocks = false;  // whether a sample of more blocks than exist takes all; false: error
+  // Whether `blocks` is the default of a tool that samples by default; a sample of more blocks than exist then takes
+  // all. Otherwise it is an error.
+  bool is_default_sample = false;
   void describe(Fields& f) {
     f.field("blocks", blocks,
             "number of blocks (text), sentence pairs or examples in a random sample of the corpus; 0: the whole corpus",

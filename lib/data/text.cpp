@@ -25,7 +25,7 @@ struct StreamRows {
 
 void require_context_below_block(int64_t block, int64_t context) {
   if (context >= block)
-    refuse_usage("--context", str("less than ", count_of(block, "token"), ", the value of --block"), str(context),
+    refuse_usage("--context", str("less than the sequence length, ", count_of(block, "token")), str(context),
                  "raise --block, or lower --context");
 }
 

@@ -37,7 +37,8 @@ void MetricOption::store_values() {
   const std::string decoded_scores = join_alternatives(task::decoded_score_names());
   for (const CLI::Option* option : fields_->options())
     if (option->count() > 0)
-      refuse_usage(option->get_name(), str("--metric ", decoded_scores, " with this option"), "--metric " + name_,
+      refuse_usage(option->get_name(), str("--metric ", decoded_scores, " with this option"),
+                   found_value("--metric " + name_, str("--metric ", kPerplexity)),
                    str("leave ", option->get_name(), " out, or pass --metric ", decoded_scores));
 }
 
@@ -61,7 +62,8 @@ void MetricOption::check(model::LoadedModel& model, const task::Dataset& dataset
   if (scoring_options.sample.blocks > 0)
     refuse_usage("--blocks",
                  str("0, since ", title(), needs_decoding ? " is computed on all pairs" : " is computed on all rows"),
-                 str(scoring_options.sample.blocks), "pass --blocks 0");
+                 str(scoring_options.sample.is_default_sample ? "the default, " : "", scoring_options.sample.blocks),
+                 "pass --blocks 0");
   dataset.check_score(*model.model, name_, evaluation_options());
 }
 

@@ -27,7 +27,7 @@ class MetricOption {
   void store_values();
   const std::string& name() const { return name_; }         // name of the metric and of its table column
   std::string title() const { return score_spec().label; }  // title of the metric's axis in plots
-  bool is_perplexity() const { return name_ == "perplexity"; }
+  bool is_perplexity() const { return name_ == kPerplexity; }
   // Throws Error(usage) if the metric is not defined for the dataset (a score of decoded text needs pairs), if
   // `scoring_options` selects a sample of the data, or if the model cannot decode. `scoring_options`: scoring options
   // from the command line. Does nothing for perplexity.
@@ -46,10 +46,11 @@ class MetricOption {
   void describe(Fields& f);
 
  private:
+  static constexpr const char* kPerplexity = "perplexity";  // the default
   task::EvaluationOptions evaluation_options() const;
   task::ScoreSpec score_spec() const { return task::score_spec(name_); }
 
-  std::string name_ = "perplexity";
+  std::string name_ = kPerplexity;
   task::DecodingOptions decoding_;
   std::unique_ptr<CommandLineFields> fields_;  // options of decoding
 };

@@ -15,9 +15,11 @@ using nlohmann::ordered_json;
 
 namespace {
 
+constexpr const char* kDefaultShow = "gates";
+
 struct ExpertsJob {
   std::shared_ptr<Arguments> args;
-  std::string model, data, show = "gates";
+  std::string model, data, show = kDefaultShow;
   int64_t max_tokens = 10, min_count = 5, num_random = 5;
   MetricOption metric;
 };
@@ -75,11 +77,16 @@ void show_gates(const analysis::ExpertReport& report, const model::LoadedModel& 
                  {"percent", 100 * static_cast<double>(layer.unit_counts[e]) / static_cast<double>(layer.num_units)}});
 }
 
+// Returns the option --show with its value, for the part `found` of an error.
+std::string show_text(const ExpertsJob& job) {
+  return found_value(str("--show ", job.show), str("--show ", kDefaultShow));
+}
+
 void show_experts(const ExpertsJob& job) {
   if (start_process().rank > 0) return;  // in a job of several processes, rank 0 computes the results
   const Arguments& args = *job.args;
   if (!job.metric.is_perplexity() && job.show != "scores")
-    refuse_usage("--metric", "--show scores with this option", "--show " + job.show,
+    refuse_usage("--metric", "--show scores with this option", show_text(job),
                  "pass --show scores, or leave --metric out");
   if (job.model == "-" && job.data == "-")
     refuse_usage("mh-spectrum", "standard input (-) for at most one file", "- twice",
@@ -113,7 +120,7 @@ void show_experts(const ExpertsJob& job) {
 // Throws Error(usage) if `option`, which applies only to --show `show`, is used with another value of --show.
 void require_show(const ExpertsJob& job, const CLI::Option* option, const char* show) {
   if (option->count() > 0 && job.show != show)
-    refuse_usage(option->get_name(), str("--show ", show, " with this option"), "--show " + job.show,
+    refuse_usage(option->get_name(), str("--show ", show, " with this option"), show_text(job),
                  str("pass --show ", show, ", or leave ", option->get_name(), " out"));
 }
 

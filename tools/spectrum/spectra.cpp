@@ -43,10 +43,12 @@ std::string explained_matrices_text(bool reads_text) {
   return join_alternatives(std::move(texts));
 }
 
+constexpr const char* kDefaultSource = "attention";  // default of --of
+
 struct SpectraJob {
   std::shared_ptr<Arguments> args;
   std::vector<std::string> files;
-  std::string source_name = "attention", curves_path, plot_path, dump_path;
+  std::string source_name = kDefaultSource, curves_path, plot_path, dump_path;
   bool is_summary = false;
 };
 
@@ -143,8 +145,13 @@ struct PreparedSource {
   data::ScoringOptions scoring_options;
 };
 
+// Returns the place of an error of the matrices: the option --of, or the tool if --of has its default.
+std::string place_of(const SpectraJob& job) {
+  return job.source_name == kDefaultSource ? std::string("mh-spectrum") : "--of " + job.source_name;
+}
+
 void refuse_no_matrices(const SpectraJob& job, const std::string& model, bool reads_text) {
-  refuse_usage(str("--of ", job.source_name),
+  refuse_usage(place_of(job),
                reads_text ? "attention layers with heads, and a text with a full block" : "attention layers with heads",
                str("none in ", model),
                reads_text ? "use a model with attention heads, a longer text, or a lower --block"
@@ -173,10 +180,10 @@ PreparedSource prepare_source(const SpectraJob& job, const SpectraInputs& inputs
     return l->layer_spec().heads == 0 || !analysis::contains(kinds, l->layer_spec().kind);
   });
   if (has_no_heads && reads_text)
-    refuse_usage(str("--of ", job.source_name), "attention layers with heads", str("none in ", model.name),
+    refuse_usage(place_of(job), "attention layers with heads", str("none in ", model.name),
                  "use a model that has attention layers with heads");
   if (is_text_too_short)
-    refuse_usage(str("--of ", job.source_name),
+    refuse_usage(place_of(job),
                  str("a text with at least ", count_of(scoring_options.block, "token"),
                      " to predict, the length of a block for ", model.name),
                  count_of(num_targets, "token"), "use a longer text, or a lower --block");
@@ -256,7 +263,7 @@ void Arguments::store_values(CommandLineFields* subcommand_fields) {
     command_line_fields->store_values(scoring_options), command_line_fields->store_values(scoring_options.sample);
     num_blocks_options += command_line_fields->option("blocks")->count();
   }
-  scoring_options.sample.allows_fewer_blocks = num_blocks_options == 0;
+  scoring_options.sample.is_default_sample = num_blocks_options == 0;
 }
 
 void add_settings(ordered_json& row, const Arguments& args, const data::ScoringOptions& scoring_options) {

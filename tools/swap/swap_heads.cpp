@@ -27,7 +27,7 @@ struct SwapJob {
   std::shared_ptr<Arguments> args;
   std::string model, mode, measure = "avg-l2", data, output;
   std::vector<std::string> pairs, kinds, swapped_parameters;
-  int64_t k = 3, t_max = 0;
+  int64_t k = analysis::kDefaultK, t_max = 0;
   bool dry_run = false;
 };
 
@@ -132,10 +132,7 @@ void run_swap(const SwapJob& job) {
     analysis::check_swap(parameters, choice.pairs, options, "--pairs");
   } else {
     head_counts = analysis::head_counts_for_pairing(parameters, selection, job.k, job.t_max, job.kinds, options,
-                                                    [](std::string name) {
-                                                      std::replace(name.begin(), name.end(), '_', '-');
-                                                      return "--" + name;
-                                                    });
+                                                    [](const char* name) { return field_name("", name); });
   }
   const auto sink = job.dry_run ? nullptr : open_sink(job.output);  // opened early, so that errors precede the ranking
   if (shard != nullptr) score_heads(job, model, *shard, head_counts, choice);

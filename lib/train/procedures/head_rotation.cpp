@@ -94,7 +94,8 @@ class HeadRotation : public Procedure {
       refuse_usage(key("measure"),
                    "a measure that a validation can compute: " + join(analysis::observer_measure_names(), ", "),
                    measure_name_, "use another measure, or swap heads with mh-swap, which supports all measures");
-    const std::string mode_text = str("head-rotation with mode = \"", mode_ == Mode::hard ? "hard" : "soft", "\"");
+    const std::string mode_text =
+        str("head-rotation with ", mode_ == Mode::hard ? "mode = \"hard\"" : "the default, mode = \"soft\"");
     if (!properties.has_validation_set)
       refuse_usage("--valid", "a shard to rank heads on, for " + mode_text, "no --valid",
                    "pass --valid, or set mode = \"random\"");
@@ -203,8 +204,8 @@ class HeadRotation : public Procedure {
         refuse("epochs", "mode = \"manual\", or no epochs", count_of(manual_epochs_.size(), "epoch"),
                "set mode = \"manual\", or leave epochs out");
       if (schedule_.end_epoch < schedule_.start_epoch)
-        refuse("end", str("at least ", schedule_.start_epoch, ", the value of 'start'"), str(schedule_.end_epoch),
-               "raise 'end', or lower 'start'");
+        refuse("end", str("at least ", schedule_.start_epoch, ", the value of 'start'"),
+               found_value(schedule_.end_epoch, RotationSchedule{}.end_epoch), "raise 'end', or lower 'start'");
       if (soft_variant_ != SoftVariant::paper && mode_ != Mode::soft)
         refuse("soft", "mode = \"soft\"", mode_ == Mode::hard ? "mode = \"hard\"" : "mode = \"random\"",
                "leave the key soft out");
@@ -265,7 +266,7 @@ class HeadRotation : public Procedure {
 
   Mode mode_ = Mode::soft;
   RotationSchedule schedule_;
-  int64_t k_ = 3, t_max_ = 0;
+  int64_t k_ = analysis::kDefaultK, t_max_ = 0;
   std::vector<std::string> kind_names_, pair_texts_;
   std::string measure_name_ = "avg-l2";
   SoftVariant soft_variant_ = SoftVariant::paper;

@@ -41,7 +41,7 @@ mh-prep lm --vocab v few -o few.mhs 2>/dev/null
 expect_refused 2 "the length of a block" mh-spectrum --blocks 0 $a $long few.mhs
 # A context of the length of a block leaves no token to score.
 for tool in "mh-prune scan" "mh-prune rank --by random" "mh-spectrum" "mh-swap report"; do
-  expect_refused 2 "less than 16 tokens, the value of --block" $tool --blocks 4 --context 16 $a t.mhs
+  expect_refused 2 "less than the sequence length, 16 tokens" $tool --blocks 4 --context 16 $a t.mhs
 done
 # Standard input can replace only one file, and --format needs a command that prints a table.
 expect_refused 2 "for at most one file" mh-prune cut - --by random --data - --fraction 50% -o no/x
