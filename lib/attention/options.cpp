@@ -148,7 +148,8 @@ std::string AttentionConfig::combiners_text() const {
   std::set<std::string> names;
   for (const auto& [layer_key, options] : layer_options_) names.insert(str('"', options.combiner, '"'));
   if (names.empty()) names.insert(str('"', base_options_.combiner, '"'));
-  return "attention.combiner = " + join({names.begin(), names.end()}, ", ");
+  const std::string key = "attention.combiner = ";
+  return found_value(key + join({names.begin(), names.end()}, ", "), str(key, '"', AttentionOptions().combiner, '"'));
 }
 
 LayerSpec make_layer_spec(const AttentionOptions& o, AttentionKind kind, int64_t layer, int64_t width,
@@ -161,7 +162,8 @@ LayerSpec make_layer_spec(const AttentionOptions& o, AttentionKind kind, int64_t
       refuse_usage("attention.output_heads", "0, since attention.heads is 0", str(o.output_heads),
                    "leave attention.output_heads out");
   } else if (o.head_size == 0 && width % o.heads != 0) {
-    refuse_usage("attention.heads", str("a divisor of the model width, ", width), str(o.heads),
+    refuse_usage("attention.heads", str("a divisor of the model width, ", width),
+                 found_value(o.heads, AttentionOptions().heads),
                  "set attention.heads to a divisor, or set attention.head_size, which may have any value");
   }
   const int64_t value_heads = o.value_heads > 0 ? o.value_heads : o.heads;

@@ -52,7 +52,8 @@ class AttentionConfig {
   // Returns the options as TOML: the section [attention], then the options of each kind that differ from [attention],
   // and the options in which a layer differs from its kind. read() restores equal options from this text.
   std::string toml() const;
-  // Returns the combiners of all layers for messages, each once: `attention.combiner = "mae", "concatenate"`.
+  // Returns the combiners of all layers, each once, for the part `found` of a Problem:
+  // `attention.combiner = "mae", "concatenate"`.
   std::string combiners_text() const;
 
  private:

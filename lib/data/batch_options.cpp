@@ -8,7 +8,7 @@ namespace mh::data {
 void BatchOptions::check() const {
   const std::string at_least_block = str("at least ", count_of(block, "token"), ", the value of train.batch.block");
   if (tokens < block)
-    refuse_usage("train.batch.tokens", at_least_block, std::to_string(tokens),
+    refuse_usage("train.batch.tokens", at_least_block, found_value(tokens, BatchOptions{}.tokens),
                  "raise train.batch.tokens, or lower train.batch.block");
   if (micro_tokens > 0 && micro_tokens < block)
     refuse_usage("train.batch.micro_tokens", "0, or " + at_least_block, std::to_string(micro_tokens),

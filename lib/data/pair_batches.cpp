@@ -89,7 +89,8 @@ class PairBatches : public Batches {
       refuse_usage(
           "train.batch.block",
           str("at least ", count_of(pairs_.max_length(), "token"), ", the length of the longest source or target"),
-          str(options_.block, ", which ", num_too_long, " of ", pairs_.size(), " pairs exceed"),
+          str(found_value(options_.block, BatchOptions{}.block), ", which ", num_too_long, " of ", pairs_.size(),
+              " pairs exceed"),
           "raise train.batch.block and train.batch.tokens, or make the shard with a lower --max-length "
           "of mh-prep translation");
   }

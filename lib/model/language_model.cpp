@@ -52,9 +52,10 @@ at::Tensor LanguageModel::target_log_probabilities(const at::Tensor& hidden, con
 
 int64_t LanguageModel::max_length() { return max_length_and_key(*this).first; }
 
-void LanguageModel::require_length(const std::string& length_option, int64_t length) {
+void LanguageModel::require_length(const std::string& length_option, int64_t length, int64_t default_length) {
   if (const auto [limit, key] = max_length_and_key(*this); limit > 0 && length > limit)
-    refuse_usage(length_option, str("at most ", key, ", ", count_of(limit, "token")), str(length),
+    refuse_usage(length_option, str("at most ", key, ", ", count_of(limit, "token")),
+                 found_value(length, default_length),
                  str(length_option.find(' ') == length_option.npos ? "lower " + length_option : "use shorter texts",
                      ", or use a model with a higher ", key));
 }

@@ -138,8 +138,9 @@ class LanguageModel {
   // unlimited.
   int64_t max_length();
   // Throws Error(usage) if `length` tokens exceed max_length(). `length_option`: the configuration key or command-line
-  // option that sets the length, for the message.
-  void require_length(const std::string& length_option, int64_t length);
+  // option that sets the length, or the text that has the length, for the message. `default_length`: default of this
+  // key or option; 0: none.
+  void require_length(const std::string& length_option, int64_t length, int64_t default_length = 0);
 
   // Sets the requested attention path of all layers (`--attention auto|composed|fused`).
   void set_path(attention::Path path);

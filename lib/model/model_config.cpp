@@ -162,7 +162,9 @@ void refuse_unsupported_options(const ModelOptions& options) {
     const std::vector<std::string> names = backbones_with(key);
     if (std::find(names.begin(), names.end(), options.backbone) != names.end()) continue;
     const std::string supporting_backbones = str("model.backbone='", join(names, "' or '"), "'");
-    refuse_usage(key, supporting_backbones + ", which has this option", str("model.backbone='", options.backbone, "'"),
+    refuse_usage(key, supporting_backbones + ", which has this option",
+                 found_value(str("model.backbone='", options.backbone, "'"),
+                             str("model.backbone='", ModelOptions{}.backbone, "'")),
                  str("set ", supporting_backbones, ", or leave ", key, " out"));
   }
 }

@@ -18,8 +18,8 @@ std::unique_ptr<TaskHead> make_task_head(const BertOptions& options) {
 void check_head(const BertOptions& o) {
   const auto head = make_task_head(o);
   if (head->has_classes() && o.classes < 2)
-    refuse_usage("model.bert.classes", str("2 or more, with model.bert.head='", o.head, "'"), str(o.classes),
-                 "set the number of classes");
+    refuse_usage("model.bert.classes", str("2 or more, with model.bert.head='", o.head, "'"),
+                 found_value(o.classes, BertOptions{}.classes), "set the number of classes");
   if (!head->has_classes() && o.classes > 0)
     refuse_usage("model.bert.classes", "0, or model.bert.head='classes'", str(o.classes),
                  "leave model.bert.classes out, or set model.bert.head='classes'");

@@ -20,13 +20,14 @@ class TransformerXl : public LanguageModel {
   TransformerXl(const ModelConfig& config, int64_t vocabulary_size, at::Device device)
       : options_(config.model), vocabulary_size_(vocabulary_size), parameters_(device) {
     if (options_.positions != Positions::none)
-      refuse_usage(
-          "model.positions", "none, since a token's absolute position changes when the token moves to the memory",
-          "absolute positions", "set model.positions=none, and attention.score=relative for relative positions");
+      refuse_usage("model.positions",
+                   "none, since a token's absolute position changes when the token moves to the memory",
+                   options_.positions == ModelOptions{}.positions ? "the default, sinusoidal" : "learned",
+                   "set model.positions=none, and attention.score=relative for relative positions");
     if (options_.transformer_xl.same_length && options_.transformer_xl.memory == 0)
       refuse_usage("model.transformer-xl.same_length",
                    "model.transformer-xl.memory above 0, the number of keys of every query",
-                   "model.transformer-xl.memory=0",
+                   "the default, model.transformer-xl.memory=0",
                    "raise model.transformer-xl.memory, or set model.transformer-xl.same_length=false");
     embedding_ = make_token_embedding(parameters_, options_, vocabulary_size);
     for (int64_t i = 0; i < options_.layers; ++i) {

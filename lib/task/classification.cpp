@@ -109,7 +109,7 @@ void check_labels(const ExampleTask& task, const model::BertOptions& bert_option
            str("labels that are ", task.is_number() ? "numbers" : "classes"),
            str("use a model with model.bert.head='", task.is_number() ? "number" : "classes", "'"));
   if (!task.is_number() && bert_options.classes == 0)
-    refuse_usage("model.bert.classes", str(task.labels.size(), ", the number of classes of ", shard), "0",
+    refuse_usage("model.bert.classes", str(task.labels.size(), ", the number of classes of ", shard), "the default, 0",
                  str("set model.bert.classes=", task.labels.size()));
   if (!task.is_number() && static_cast<int64_t>(task.labels.size()) != bert_options.classes)
     refuse(str(count_of(bert_options.classes, "class"), ", the value of model.bert.classes"),

@@ -103,7 +103,8 @@ void require_segments(int64_t segments, const DatasetOptions& options, const std
   if (segments > options.bert.segments)
     refuse_usage("model.bert.segments",
                  str("at least ", segments, ", since a row of ", shard, " has ", count_of(segments, "segment")),
-                 str(options.bert.segments), str("use a model with model.bert.segments=", segments));
+                 found_value(options.bert.segments, model::BertOptions{}.segments),
+                 str("use a model with model.bert.segments=", segments));
 }
 
 }  // namespace mh::task

@@ -181,7 +181,8 @@ void VocabularyOptions::check() const {
   const VocabularyOptions defaults;
   const bool is_sentencepiece = type == "bpe" || type == "unigram";
   auto refuse = [&](const char* option, const char* types) {
-    refuse_usage(option, std::string("--type ") + types, "--type " + type, str("leave ", option, " out"));
+    refuse_usage(option, std::string("--type ") + types, found_value("--type " + type, "--type " + defaults.type),
+                 str("leave ", option, " out"));
   };
   if (!is_sentencepiece && character_coverage != defaults.character_coverage)
     refuse("--character-coverage", "bpe or unigram");

@@ -69,7 +69,7 @@ void ScheduleOptions::check() const {
   }
   if (rule == "cyclic-cosine" && period.count == 0)
     refuse_usage("train.schedule.period",
-                 "the length of half a cycle, above 0u, with train.schedule.rule=cyclic-cosine", "0u",
+                 "the length of half a cycle, above 0u, with train.schedule.rule=cyclic-cosine", "the default, 0u",
                  "for example 16000u");
 }
 

@@ -119,7 +119,8 @@ void ParameterGroups::check(const nn::ParameterList& parameters, const std::stri
   for (const auto& [name, group] : groups_) {
     const std::string& rule = group.rule.empty() ? train_rule : group.rule;
     if (group.momentum >= 0 && rule != "sgd" && rule != "nag")
-      refuse_usage("train.groups." + name + ".momentum", "the update rule sgd or nag", rule,
+      refuse_usage("train.groups." + name + ".momentum", "the update rule sgd or nag",
+                   group.rule.empty() ? str(rule, ", the value of train.optimizer.rule") : rule,
                    "set rule to sgd or nag in this group, or leave momentum out");
     if (num_parameters.count(&group) == 0)
       refuse_usage("train.groups." + name, "a trainable parameter that is in no earlier group",

@@ -75,7 +75,8 @@ void RunConfig::check_without_data() const {
   check_shards();
   const int64_t memory = model.model.transformer_xl.memory;
   if (memory > 0 && train.batch.order == BatchOrder::blocks)
-    refuse_usage("train.batch.order", "streams, since the model has a memory", "blocks, which are shuffled",
+    refuse_usage("train.batch.order", "streams, since the model has a memory",
+                 "the default, blocks, which are shuffled",
                  "set train.batch.order=streams, or model.transformer-xl.memory=0");
   if (train.validation.memory > 0 && memory == 0)
     refuse_usage("train.validation.memory", "0 for a model without a memory", str(train.validation.memory),
@@ -133,10 +134,9 @@ void RunConfig::check_task_options() const {
 }
 
 void RunConfig::check_model(model::LanguageModel& language_model) const {
-  for (auto [key, block] : {std::pair{"train.batch.block", train.batch.block},
-                            {"train.batch.long_block", train.batch.long_block},
-                            {"train.validation.block", validation_block()}})
-    language_model.require_length(key, block);
+  language_model.require_length("train.batch.block", train.batch.block, data::BatchOptions{}.block);
+  language_model.require_length("train.batch.long_block", train.batch.long_block);
+  language_model.require_length("train.validation.block", validation_block());
   if (task::score_spec(train.validation.metric).needs_decoding) {
     train.validation.decode.translation.search.check(language_model);
     language_model.new_state();  // throws Error(usage) if a stage does not support incremental decoding
@@ -164,7 +164,7 @@ void RunConfig::check_cuda_graph(model::LanguageModel& language_model) const {
   };
   // A dry run builds the model on LibTorch's device "meta" and reports the errors of a run on a GPU.
   const at::Device device = language_model.parameters().device();
-  if (!device.is_cuda() && !device.is_meta()) refuse("a model on a GPU", "--device cpu");
+  if (!device.is_cuda() && !device.is_meta()) refuse("a model on a GPU", "a model on the CPU");
   if (!task().traits().has_text_order)
     refuse("a language model, whose rows have equal lengths",
            task().traits().has_perplexity ? "a model of pairs" : "a model of examples");

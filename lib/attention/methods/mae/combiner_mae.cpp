@@ -45,7 +45,8 @@ class MixtureOfExperts : public GatedCombiner {
     };
     if (options.num_omitted_heads >= num_original_heads_)
       refuse("drop", str("less than ", num_original_heads_, ", the number of heads of the layer"),
-             str(options.num_omitted_heads), "lower attention.mae.drop, or raise attention.heads");
+             found_value(options.num_omitted_heads, MaeOptions{}.num_omitted_heads),
+             "lower attention.mae.drop, or raise attention.heads");
     if (num_experts_ > kMaxExperts)
       refuse("drop", str("at most ", kMaxExperts, " experts, one for each choice of the dropped heads"),
              str("more experts, for ", options.num_omitted_heads, " dropped heads of ", num_original_heads_),
