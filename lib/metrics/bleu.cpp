@@ -50,16 +50,17 @@ void BleuOptions::describe(Fields& f) {
           between(0, 1e6));
 }
 
-void BleuOptions::check() const {
+void BleuOptions::check(const std::string& section) const {
+  const auto name = [&](const char* field) { return field_name(section, field); };
   if (smoothing_value > 0 && !takes_value(smoothing))
-    refuse_usage("the smoothing value of BLEU (option --smooth-value, key smooth_value)",
-                 "0, unless the smoothing method is floor or add-k",
-                 str(smoothing_value, " with the method ", name_of(smoothing_names(), smoothing)),
-                 "leave the smoothing value out, or choose the method floor or add-k");
+    refuse_usage(
+        name("smooth_value"), str("0, unless ", name("smooth"), " is floor or add-k"),
+        str(smoothing_value, ", with the ", smoothing == BleuOptions{}.smoothing ? "default method " : "method ",
+            name_of(smoothing_names(), smoothing)),
+        str("leave ", name("smooth_value"), " out, or set ", name("smooth"), " to floor or add-k"));
   if (compound_split && tokenizer == BleuTokenizer::characters)
-    refuse_usage("the compound split of BLEU (option --compound-split, key compound_split)",
-                 "a tokeniser that produces whole words, such as 13a", "the tokeniser char",
-                 "choose another tokeniser, or leave the compound split out");
+    refuse_usage(name("compound_split"), "a tokeniser that produces whole words, such as 13a", "the tokeniser char",
+                 str("set another tokeniser with ", name("tokenize"), ", or leave ", name("compound_split"), " out"));
 }
 
 BleuStatistics& BleuStatistics::operator+=(const BleuStatistics& other) {

@@ -44,8 +44,9 @@ struct BleuOptions {
   BleuSmoothing smoothing = BleuSmoothing::exponential;
   double smoothing_value = 0;
   void describe(Fields& f);
-  // Throws Error(usage) for options that contradict each other.
-  void check() const;
+  // Throws Error(usage) for options that contradict each other. `section`: section of the options, for messages; empty:
+  // they are options of the command line.
+  void check(const std::string& section = "") const;
 };
 
 struct BleuStatistics {

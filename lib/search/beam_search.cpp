@@ -212,18 +212,18 @@ int64_t num_sub_batches(model::LanguageModel& model, int64_t num_rows) {
 
 }  // namespace
 
-void SearchOptions::check(model::LanguageModel& model) const {
+void SearchOptions::check(model::LanguageModel& model, const std::string& section) const {
+  const std::string beam_name = field_name(section, "beam"), min_length_name = field_name(section, "min_length");
   if (beam > model.vocabulary_sizes().target)
-    refuse_usage("the beam size (option --beam, key beam)",
-                 str("at most ", model.vocabulary_sizes().target, ", the size of the vocabulary"), str(beam),
-                 "lower the beam size");
+    refuse_usage(beam_name, str("at most ", model.vocabulary_sizes().target, ", the size of the vocabulary"),
+                 found_value(beam, SearchOptions{}.beam), "lower " + beam_name);
   const int64_t model_limit = model.max_length() > 0 ? model.max_length() - 1 : INT64_MAX;
   if (const int64_t length_limit = max_length_a == 0 ? std::min(max_length_b, model_limit) : model_limit;
       min_length > length_limit)
     refuse_usage(
-        "the minimum length of a hypothesis (option --min-length, key min_length)",
+        min_length_name,
         str("at most ", length_limit, ", the maximum length", length_limit == model_limit ? " of the model" : ""),
-        str(min_length), "lower the minimum length");
+        found_value(min_length, SearchOptions{}.min_length), "lower " + min_length_name);
 }
 
 int64_t max_hypothesis_length(const SearchOptions& o, model::LanguageModel& model, int64_t source_length) {

@@ -60,8 +60,9 @@ struct SearchOptions {
     f.field("no_unknown", no_unknown, "forbid the unknown token in hypotheses");
   }
   // Throws Error(usage) if the beam size exceeds the size of the vocabulary, or if the minimum length exceeds the
-  // longest hypothesis that the model supports or, if `max_length_a` is 0, exceeds `max_length_b`.
-  void check(model::LanguageModel& model) const;
+  // longest hypothesis that the model supports or, if `max_length_a` is 0, exceeds `max_length_b`. `section`: section
+  // of the options, for messages; empty: they are options of the command line.
+  void check(model::LanguageModel& model, const std::string& section = "") const;
 };
 
 // Options of sampling: if `samples` is above 0, each token is drawn from the distribution of the model instead of

@@ -29,7 +29,7 @@ double Dataset::score(model::LanguageModel& model, const std::string& name, cons
 
 const data::Pairs& Dataset::require_pairs(const std::string& options, const std::string& shard) const {
   refuse_usage(options, "a shard of pairs to translate", str(shard, ", which holds no pairs"),
-               "leave these options out");
+               str("leave ", options, " out"));
 }
 
 nlohmann::ordered_json Dataset::columns() const { return nlohmann::ordered_json::object(); }

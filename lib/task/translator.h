@@ -44,8 +44,9 @@ struct DecodingOptions {
     f.section("", translation);
     f.section("", bleu);
   }
-  // Throws Error(usage) for options that contradict each other.
-  void check() const { bleu.check(); }
+  // Throws Error(usage) for options that contradict each other. `section`: section of the options, for messages; empty:
+  // they are options of the command line.
+  void check(const std::string& section = "") const { bleu.check(section); }
   // Returns the BLEU signature (metrics/bleu.h) for these options and one reference for each sentence.
   std::string signature() const { return metrics::bleu_signature(bleu, 1, metrics::BleuScope::corpus); }
 };

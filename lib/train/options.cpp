@@ -11,7 +11,7 @@ namespace {
 
 std::string toml_text(DecodeOptions options) {
   TomlWriter writer;
-  writer.section("train.validation.decode", options);
+  writer.section(kDecodeSection, options);
   return writer.text();
 }
 
@@ -40,14 +40,13 @@ void ValidationOptions::check() const {
   if (min_improvement > 0 && patience == 0)
     refuse_usage("train.validation.min_improvement", "0, or train.validation.patience above 0", str(min_improvement),
                  "set train.validation.patience, or leave train.validation.min_improvement out");
-  decode.check();
-  if (const auto changed_keys = config_difference_texts(toml_text({}), toml_text(decode), {"train.validation.decode."});
+  decode.check(kDecodeSection);
+  if (const auto changed_keys = config_difference_texts(toml_text({}), toml_text(decode), {str(kDecodeSection, ".")});
       !changed_keys.empty() && !task::score_spec(metric).needs_decoding) {
     const std::string decoded_scores = join_alternatives(task::decoded_score_names());
-    refuse_usage(
-        "train.validation.decode", "no keys in this section unless train.validation.metric=" + decoded_scores,
-        "changes from the defaults, " + join(changed_keys, "; "),
-        str("set train.validation.metric=", decoded_scores, ", or leave the keys of train.validation.decode out"));
+    refuse_usage(kDecodeSection, "no keys in this section unless train.validation.metric=" + decoded_scores,
+                 "changes from the defaults, " + join(changed_keys, "; "),
+                 str("set train.validation.metric=", decoded_scores, ", or restore these defaults"));
   }
 }
 

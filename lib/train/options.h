@@ -104,6 +104,7 @@ struct ScheduleOptions {
 
 // Options with which a validation decodes text, if its metric is a score of decoded text: [train.validation.decode].
 // The defaults are the settings of fairseq's recipes.
+constexpr const char* kDecodeSection = "train.validation.decode";
 struct DecodeOptions : task::DecodingOptions {
   DecodeOptions() { translation.search = {5, 1, 1.2, 10, 1, false}; }
   void describe(Fields& f) {

@@ -138,7 +138,7 @@ void RunConfig::check_model(model::LanguageModel& language_model) const {
   language_model.require_length("train.batch.long_block", train.batch.long_block);
   language_model.require_length("train.validation.block", validation_block());
   if (task::score_spec(train.validation.metric).needs_decoding) {
-    train.validation.decode.translation.search.check(language_model);
+    train.validation.decode.translation.search.check(language_model, kDecodeSection);
     language_model.new_state();  // throws Error(usage) if a stage does not support incremental decoding
   }
   if (train.cuda_graph) check_cuda_graph(language_model);

@@ -17,8 +17,8 @@ using nlohmann::ordered_json;
 namespace {
 
 // Returns the pairs of the shard. Throws Error(usage) if the shard holds no pairs.
-const data::Pairs& pairs_of(const task::Dataset& dataset, const std::string& shard) {
-  return dataset.require_pairs("--hypotheses, --beam and other options of translation", shard);
+const data::Pairs& pairs_of(const DecodeJob& job, const task::Dataset& dataset, const std::string& shard) {
+  return dataset.require_pairs(join(job.option_names, ", "), shard);
 }
 
 }  // namespace
@@ -26,7 +26,7 @@ const data::Pairs& pairs_of(const task::Dataset& dataset, const std::string& sha
 void DecodeJob::describe(Fields& f) { options.describe(f); }
 
 void DecodeJob::prepare() {
-  if (!has_options) return;
+  if (option_names.empty()) return;
   options.check();
   if (hypotheses_path == "-")
     refuse_usage("--hypotheses", "a file, since the scores go to standard output", "-", "name a file");
@@ -34,14 +34,14 @@ void DecodeJob::prepare() {
 }
 
 void DecodeJob::check(const task::Dataset& dataset, const std::string& shard) const {
-  if (!has_options) return;
-  const data::Pairs& pairs = pairs_of(dataset, shard);
+  if (option_names.empty()) return;
+  const data::Pairs& pairs = pairs_of(*this, dataset, shard);
   if (reference_lines != nullptr) text::require_line_count(shard, static_cast<size_t>(pairs.size()), *reference_lines);
 }
 
 ordered_json decode_and_score(const DecodeJob& job, model::LoadedModel& model, const task::Dataset& dataset,
                               const std::string& shard, const std::string& file, const distributed::Group* group) {
-  const data::Pairs& pairs = pairs_of(dataset, shard);
+  const data::Pairs& pairs = pairs_of(job, dataset, shard);
   const auto start_time = std::chrono::steady_clock::now();
   task::Translator translator(*model.model, task::SourceTargetTokenizers(model.tokenizers), job.options.translation);
   translator.set_group(group);

@@ -98,7 +98,7 @@ ordered_json score_tokens(const ScoreJob& job, const ShardSource& source, model:
               {"precision", job.args->precision},
               {"set", join(job.args->assignments, " ")},
               {"protocol", data::protocol_of(options)}});
-  if (job.decoding.has_options)
+  if (!job.decoding.option_names.empty())
     row.update(decode_and_score(job.decoding, model, dataset, source.name(),
                                 file_of(job, job.decoding.hypotheses_path, index), job.group));
   return row;
@@ -174,7 +174,7 @@ Job make_score_job(CLI::App& app, const std::shared_ptr<Arguments>& args, Shared
             fields->store_values(job->scoring_options);
             decoding->store_values(job->decoding);
             for (const CLI::Option* option : decode_options)
-              job->decoding.has_options = job->decoding.has_options || option->count() > 0;
+              if (option->count() > 0) job->decoding.option_names.push_back(option->get_name());
             score(*job);
           }};
 }

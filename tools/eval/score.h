@@ -15,18 +15,18 @@ namespace mh::eval {
 
 // The translation of a shard of pairs, and the references for BLEU.
 struct DecodeJob {
-  bool has_options = false;  // whether an option of translation is on the command line
+  std::vector<std::string> option_names;  // options of translation on the command line; empty: no translation
   // Paths of the files of translations and of references. Without references, BLEU is computed against the targets of
   // the shard.
   std::string hypotheses_path, references_path;
   task::DecodingOptions options;
   std::shared_ptr<const text::Lines> reference_lines;  // contents of the file `references_path`
   void describe(Fields& f);
-  // If has_options is set, checks the options and reads the file of references. Called before a model is loaded, so
-  // that errors appear early.
+  // If an option of translation is on the command line, checks the options and reads the file of references. Called
+  // before a model is loaded, so that errors appear early.
   void prepare();
-  // If has_options is set, throws Error(usage) for a dataset without pairs, and Error(input) if the numbers of
-  // references and pairs differ.
+  // If an option of translation is on the command line, throws Error(usage) for a dataset without pairs, and
+  // Error(input) if the numbers of references and pairs differ.
   void check(const task::Dataset& dataset, const std::string& shard) const;
 };
 

@@ -55,10 +55,12 @@ void TranslateJob::check() const {
     refuse_usage("--nbest", str("at most the value of --beam, ", translation.search.beam), str(nbest),
                  "lower --nbest, or raise --beam");
   const search::SamplingOptions defaults;
-  if (sampling.samples == 0 && (sampling.temperature != defaults.temperature || sampling.top_k != defaults.top_k ||
-                                sampling.seed != defaults.seed))
-    refuse_usage("--temperature, --top-k, --seed", "--samples with these options", "no --samples",
-                 "add --samples N, or leave these options out");
+  for (const auto& [option, is_default] : {std::pair{"--temperature", sampling.temperature == defaults.temperature},
+                                           {"--top-k", sampling.top_k == defaults.top_k},
+                                           {"--seed", sampling.seed == defaults.seed}})
+    if (sampling.samples == 0 && !is_default)
+      refuse_usage(option, "--samples with this option", "no --samples",
+                   str("add --samples N, or leave ", option, " out"));
 }
 
 // Writes the translations of consecutive source lines. `first_line`: index of the first of these lines, from 0.
