@@ -123,7 +123,13 @@ void Config::load_file(const std::string& path, std::vector<std::string> open_fi
     if (names.empty())
       refuse_usage(source_name + ": include", "file names in quotes", toml_text(*include),
                    "write include = [\"FILE.toml\"]");
-    for (const std::string& name : names) load_file(name[0] == '/' ? name : folder_of(path) + name, open_files);
+    for (const std::string& name : names) {
+      const std::string included_path = name[0] == '/' ? name : folder_of(path) + name;
+      if (included_path == "-")
+        refuse_input(source_name + ": include", "the name of a regular file", "-, standard input",
+                     "write the configuration to a file, and include this file");
+      load_file(included_path, open_files);
+    }
   }
   load_text(text, source_name, RenamedKeys::warn);
 }

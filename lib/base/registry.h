@@ -39,13 +39,14 @@ class Registry {
       throw std::logic_error(str("two implementations of the kind ", kind_, " are called '", name, "'"));
   }
 
-  // Returns the entry of `name`. Throws Error(usage) with the nearest name for an unknown name; `key` is the option or
-  // configuration key whose value is `name`.
-  const Entry& find(const std::string& name, const std::string& key) const {
+  // Returns the entry of `name`. Throws Error(usage) with the nearest name, or else with `advice`, for an unknown name;
+  // `key` is the option or configuration key whose value is `name`.
+  const Entry& find(const std::string& name, const std::string& key,
+                    const std::string& advice = "use one of these names") const {
     auto it = entries_.find(name);
     if (it == entries_.end())
       refuse_usage(key, str("one of: ", join(names(), ", ")), str("unknown ", kind_, " '", name, "'"),
-                   did_you_mean(name, names(), "use one of these names"));
+                   did_you_mean(name, names(), advice));
     return it->second;
   }
   std::unique_ptr<Interface> make(const std::string& name, const std::string& key) const {

@@ -12,6 +12,7 @@
 #include "task/task.h"
 #include "train/finetune.h"
 #include "train/run_config.h"
+#include "train/run_data.h"
 
 namespace mh::train {
 
@@ -26,9 +27,9 @@ void inherit_config(const io::Checkpoint& checkpoint, const std::string& first_t
   for (const std::string& line : split(inherited_toml, '\n'))
     if (line.rfind('[', 0) == 0) log_info(str("inherited from ", checkpoint.name(), ": ", line));
   if (first_train_path.empty() || !task::task_of(model::config_of(checkpoint).model)->traits().counts_rows) return;
-  const io::ShardFile shard(first_train_path);
-  const auto task = task::task_of_kind(shard.header().kind, first_train_path);
-  for (const std::string& key : task->head_assignments(shard.header(), first_train_path)) config.set(key);
+  const std::unique_ptr<io::ShardFile> shard = open_shard(first_train_path, kTrainPathPlace);
+  const auto task = task::task_of_kind(shard->header().kind, first_train_path);
+  for (const std::string& key : task->head_assignments(shard->header(), first_train_path)) config.set(key);
 }
 
 // Sets train.length to one epoch, unless a source sets it.

@@ -50,6 +50,8 @@ class Plugins {
       const std::string entry_section = str(section, ".", name);
       Entry entry{name, {}, nullptr};
       if (allows_type_key) config.read(entry_section, entry.plugin_type);
+      if (allows_type_key && entry.plugin_type.type.empty())
+        registry.find(name, section, str("use one of these names, or set ", entry_section, ".type to one of them"));
       entry.plugin = entry.plugin_type.type.empty() ? registry.make(name, section)
                                                     : registry.make(entry.plugin_type.type, entry_section + ".type");
       config.read(entry_section, *entry.plugin);

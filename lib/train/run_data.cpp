@@ -21,6 +21,15 @@ void make_absolute(std::string& path) {
 
 }  // namespace
 
+std::unique_ptr<io::ShardFile> open_shard(const std::string& path, const char* place) {
+  if (path == "-")
+    refuse_input(place, "a regular file, since training reads shards in random order", "-, standard input",
+                 "write the shard to a file first");
+  if (std::error_code error; !std::filesystem::exists(path, error) && !error)
+    refuse_input(str(place, ", ", path), "a file to read", "no such file", "check the name");
+  return std::make_unique<io::ShardFile>(path);
+}
+
 void require_tokens(int64_t num_tokens, const std::string& shard) {
   if (num_tokens == 0)
     refuse_input(shard, "at least one token to train on", "0 tokens", "make the shard from a text that is not empty");
@@ -29,7 +38,7 @@ void require_tokens(int64_t num_tokens, const std::string& shard) {
 TrainShards open_train_shards(const DataOptions& options, const char* kind, text::Tokenizers& tokenizers) {
   TrainShards shards;
   for (const std::string& path : options.train_paths) {
-    shards.push_back(std::make_unique<io::ShardFile>(path));
+    shards.push_back(open_shard(path, kTrainPathPlace));
     const io::ShardFile& shard = *shards.back();
     io::require_kind(shard.header(), path, kind);
     if (shards.size() == 1) tokenizers = text::tokenizers_of(shard.header(), path);
@@ -49,13 +58,13 @@ RunData open_data(RunConfig& config) {
   DataOptions& options = config.data;
   RunData data;
   if (options.train_paths.empty())
-    refuse_usage("--train", "a shard to train on", "no --train", "make a shard with mh-prep");
+    refuse_usage("--train", "a shard to train on", "no --train", "pass --train SHARD; mh-prep makes shards");
   const char* kind = config.task().record_kind();
   data.train_shards = open_train_shards(options, kind, data.tokenizers);
   const io::ShardHeader& first_header = data.train_shards[0]->header();
   config.task().set_shard_options(config.model.model, first_header, options.train_paths[0]);
   if (!options.valid_path.empty()) {
-    data.valid_shard = std::make_unique<io::ShardFile>(options.valid_path);
+    data.valid_shard = open_shard(options.valid_path, kValidPathPlace);
     io::require_kind(data.valid_shard->header(), options.valid_path, kind);
     text::require_vocabularies(data.valid_shard->header(), options.valid_path, data.tokenizers, options.train_paths[0]);
     options.valid_tokens = static_cast<int64_t>(data.valid_shard->counts().num_tokens);

@@ -27,6 +27,12 @@ struct RunData {
 // vocabulary than the first training shard.
 RunData open_data(RunConfig& config);
 
+// Opens a shard of the run. Throws Error(input) for a missing file, and for standard input, since training reads shards
+// in random order. `place`: the key and the option that set the path, for these errors.
+std::unique_ptr<io::ShardFile> open_shard(const std::string& path, const char* place);
+inline constexpr const char *kTrainPathPlace = "data.train (option --train)",
+                            *kValidPathPlace = "data.valid (option --valid)";
+
 // Opens the training shards of `options`. Sets `tokenizers` to the tokenizers of the first shard. Throws Error(input)
 // for a shard of another kind than `kind`, without tokens, or with another vocabulary than the first.
 TrainShards open_train_shards(const DataOptions& options, const char* kind, text::Tokenizers& tokenizers);

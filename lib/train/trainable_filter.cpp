@@ -62,7 +62,7 @@ TrainableFilter::TrainableFilter(const std::vector<std::string>& entries, const 
     });
     if (has_match) continue;
     const std::string advice = str("leave '", entry, "' out");
-    refuse_usage("train.trainable",
+    refuse_usage("train.trainable (option --train-only of mh-finetune)",
                  str("patterns that match names of trainable parameters, such as '*.query.*', or words of "
                      "mh-train --list trainable: ",
                      trainable_words_text()),

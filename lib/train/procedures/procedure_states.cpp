@@ -26,7 +26,7 @@ auto parse_state(const char* procedure, const std::string& json, const Parse& pa
   } catch (const nlohmann::json::exception& error) {
     refuse(procedure, json_error_text(error.what()));
   } catch (const Error& error) {  // thrown by parse_pair()
-    refuse(procedure, str("the error '", error.what(), "'"));
+    refuse_input(where_of(procedure), error.problem().expected, error.problem().found, kAdvice);
   }
 }
 
