@@ -85,7 +85,7 @@ class ClassificationDataset : public ExampleDataset {
         shard_name_(std::move(shard_name)) {}
   std::string name() const override { return examples_->task().name; }
   void require_targets() const override {
-    require_any_target(examples_->num_unlabelled() < examples_->size(), shard_name_);
+    require_any_target(examples_->num_unlabelled() < examples_->size(), shard_name_, "labels");
   }
   std::vector<std::string> score_names() const override { return examples_->task().metrics; }
   std::vector<std::string> output_files() const override { return {kPredictions}; }

@@ -61,10 +61,10 @@ const at::Tensor& require_finite(const at::Tensor& logits, const std::string& mo
   return logits;
 }
 
-void require_any_target(bool has_targets, const std::string& name) {
+void require_any_target(bool has_targets, const std::string& name, const char* targets) {
   if (!has_targets)
-    refuse_input(name, "labels or answers, which the loss requires", "records without labels or answers",
-                 "use a shard with labels or answers");
+    refuse_input(name, str(targets, ", which the loss requires"), str("records without ", targets),
+                 str("use a shard with ", targets));
 }
 
 Evaluation ExampleDataset::evaluate(model::LanguageModel& model, const EvaluationOptions& options) const {

@@ -79,7 +79,7 @@ class FixedExamples : public data::ExampleSource {
 const at::Tensor& require_finite(const at::Tensor& logits, const std::string& model_name);
 
 // Throws Error(input) about the shard `name` if `has_targets` is false. `has_targets`: whether any record of the shard
-// has a label or an answer.
-void require_any_target(bool has_targets, const std::string& name);
+// has a target. `targets`: name of the targets in the error, such as "labels".
+void require_any_target(bool has_targets, const std::string& name, const char* targets);
 
 }  // namespace mh::task

@@ -106,7 +106,7 @@ class QuestionsDataset : public ExampleDataset {
     require_any_target(
         std::ranges::any_of(questions_->questions(),
                             [](const text::Question& q) { return q.is_unanswerable || !q.answers.empty(); }),
-        shard_name_);
+        shard_name_, "answers");
   }
   std::vector<std::string> score_names() const override { return {"exact", "f1"}; }
   std::vector<std::string> output_files() const override { return {kPredictions, kBestAnswers}; }

@@ -38,9 +38,11 @@ void TextBatches::add_segment(TextBatch& batch, std::string_view text, bool ends
     if (line_ends_ == LineEnds::normalise_crlf) {
       ++num_normalised_lines_;
     } else {
-      error_ = std::make_exception_ptr(
-          Error(Exit::input, Problem{str(source_->name(), ":", chunk_.line_number), "lines that end in LF", "CR LF",
-                                     "convert the line ends to LF; mh-prep converts CR LF with --crlf normalise"}));
+      error_ = std::make_exception_ptr(Error(
+          Exit::input,
+          Problem{str(source_->name(), ":", chunk_.line_number), "lines that end in LF", "CR LF",
+                  line_ends_ == LineEnds::refuse_crlf_in_prep ? "convert the line ends to LF, or pass --crlf normalise"
+                                                              : "convert the line ends to LF"}));
     }
   }
   size_t begin = batch.text.size();

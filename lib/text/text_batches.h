@@ -13,8 +13,9 @@
 namespace mh::text {
 
 // Handling of line ends CR LF and of a byte order mark at the start of a file. `refuse_crlf` drops the mark and throws
-// Error(input) for CR LF; `normalise_crlf` drops the mark and the CR; `as_text` treats the mark and the CR as text.
-enum class LineEnds { refuse_crlf, normalise_crlf, as_text };
+// Error(input) for CR LF; `refuse_crlf_in_prep` does the same, and the error names the option --crlf of mh-prep;
+// `normalise_crlf` drops the mark and the CR; `as_text` treats the mark and the CR as text.
+enum class LineEnds { refuse_crlf, refuse_crlf_in_prep, normalise_crlf, as_text };
 
 // Buffer sizes in bytes; tests use smaller sizes than the defaults.
 struct ReadSizes {

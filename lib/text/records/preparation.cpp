@@ -44,7 +44,7 @@ Registry<Preparation>& preparations() {
 
 LineEnds line_ends(const PrepArguments& arguments, bool takes_any_bytes) {
   return takes_any_bytes                       ? LineEnds::as_text
-         : arguments.crlf_handling == "refuse" ? LineEnds::refuse_crlf
+         : arguments.crlf_handling == "refuse" ? LineEnds::refuse_crlf_in_prep
                                                : LineEnds::normalise_crlf;
 }
 
