@@ -12,8 +12,7 @@ Registry<Regulariser>& regularisers() {
 }
 
 void ObservedTerm::describe(Fields& f) {
-  f.field("weight", weight_, str("weight of the ", term_name_, ", which is added to the mean loss per token"),
-          at_least(0));
+  f.field("weight", weight_, str("weight, in the mean loss per token, of the ", term_name_), at_least(0));
 }
 
 bool ObservedTerm::is_training_pass() { return c10::GradMode::is_enabled(); }

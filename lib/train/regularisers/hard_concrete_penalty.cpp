@@ -15,8 +15,8 @@ namespace {
 class HardConcretePenalty : public Regulariser {
  public:
   void describe(Fields& f) override {
-    f.field("weight", weight_,
-            "weight of the L0 penalty on hard-concrete gates, which is added to the mean loss per token", at_least(0));
+    f.field("weight", weight_, "weight, in the mean loss per token, of the L0 penalty on hard-concrete gates",
+            at_least(0));
   }
   void start(nn::ParameterList& parameters, const attention::AttentionConfig& attention) override {
     for (nn::Parameter* p :

@@ -89,8 +89,9 @@ class NuclearGrowth : public Regulariser {
 
 const Registration<NuclearGrowth> nuclear_growth_entry(
     regularisers(), "nuclear-growth",
-    "reward for growth of the nuclear norm of alphas, the matrices that mix head outputs; the alphas are frozen at the "
-    "start of training");
+    "reward for growth of the nuclear norm of alphas, the matrices that mix head outputs; the alphas stay frozen "
+    "during "
+    "a first part of training (train.regularisers.nuclear-growth.start) and are trained after it");
 
 }  // namespace
 }  // namespace mh::train

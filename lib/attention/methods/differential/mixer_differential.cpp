@@ -59,7 +59,7 @@ class Differential : public MatrixMixer {
 
 const Registration<Differential> differential_entry(
     mixers(), "differential",
-    "difference of the probabilities of two heads, P_2i - λ P_2i+1, for both heads of a pair");
+    "difference of the probabilities of two heads, P_(2i) - λ P_(2i+1), for both heads of a pair");
 
 }  // namespace
 }  // namespace mh::attention
