@@ -43,7 +43,7 @@ class ClassTally : public ExampleTally {
         true_values_(static_cast<size_t>(examples.size()), -1),
         predicted_values_(true_values_) {}
   // Returns the predictions (B), fp64: classes or numbers.
-  at::Tensor reduce(const ScoredExamples& outputs) const override {
+  at::Tensor reduce(const ForwardedExamples& outputs) const override {
     const at::Tensor logits = require_finite(outputs.model.logits(outputs.hidden), outputs.model_name)
                                   .select(1, 0);  // (B, classes) or (B, 1)
     return (task_.is_number() ? logits.select(1, 0) : logits.argmax(1)).to(at::kCPU, at::kDouble).contiguous();

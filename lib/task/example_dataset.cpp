@@ -24,7 +24,7 @@ struct LossSums {
   double nll = 0, next_sentence_nll = 0;
   int64_t num_scored = 0, num_next_sentence = 0;
   // Returns the sums of one batch, (4) fp64: nll, num_scored, next_sentence_nll, num_next_sentence.
-  static at::Tensor reduce(const ScoredExamples& outputs) {
+  static at::Tensor reduce(const ForwardedExamples& outputs) {
     const nn::SlicedLoss loss = outputs.model.loss(outputs.hidden, {outputs.batch.targets, 0}, 0);
     const at::Tensor sums = at::zeros({4}, at::kDouble);
     sums[0] = loss.nll.item<double>(), sums[1] = loss.num_scored;
@@ -97,7 +97,7 @@ Evaluation ExampleDataset::evaluate(model::LanguageModel& model, const Evaluatio
     const auto compute = [&]() -> distributed::OrderedWork::Results {
       if (options.observer != nullptr) options.observer->begin_batch(batch->batch.input.lengths);
       const at::Tensor hidden = model.hidden(batch->batch.input.to(device), {}, nullptr, options.observer);
-      const ScoredExamples outputs{
+      const ForwardedExamples outputs{
           model, batch->rows, batch->batch, hidden, model.next_sentence_logits(hidden), options.model_name};
       return {LossSums::reduce(outputs), tally->reduce(outputs)};
     };

@@ -15,7 +15,7 @@
 namespace mh::task {
 
 // A batch of examples and the outputs of the model for the batch.
-struct ScoredExamples {
+struct ForwardedExamples {
   model::LanguageModel& model;
   const std::vector<int64_t>& rows;  // index in the dataset of each row of the batch
   const data::Batch& batch;          // inputs and targets, on the CPU
@@ -36,7 +36,7 @@ class ExampleTally {
   virtual ~ExampleTally() = default;
   // Reduces the outputs of a batch to the values that add() needs, and returns them on the CPU. Called by the process
   // that computes the batch.
-  virtual at::Tensor reduce(const ScoredExamples& outputs) const = 0;
+  virtual at::Tensor reduce(const ForwardedExamples& outputs) const = 0;
   // Adds a batch and its reduced outputs. Called in every process, in the order of the batches.
   virtual void add(const ExampleBatch& batch, const at::Tensor& reduced) = 0;
   // Sets result.scores and result.output_files. Called once, after all rows were added; not called if a stop signal

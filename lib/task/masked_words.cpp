@@ -23,8 +23,8 @@ namespace mh::task {
 
 namespace {
 
-// The source of rows that are sampled from documents in each epoch. Caches the sampled rows of the last requested
-// epoch.
+// The source of rows that are sampled from documents in each epoch. Caches the segments that were sampled for the last
+// requested epoch; make() reads and masks their tokens.
 class DocumentSource : public data::ExampleSource {
  public:
   DocumentSource(text::Sequences sequences, const text::WordPieceTokenizer& tokenizer,
@@ -62,7 +62,7 @@ class WordTally : public ExampleTally {
  public:
   // Returns four counts, (4) int64: masked words, correct predictions of masked words, next-sentence classes, correct
   // predictions of next-sentence classes.
-  at::Tensor reduce(const ScoredExamples& outputs) const override {
+  at::Tensor reduce(const ForwardedExamples& outputs) const override {
     const at::Tensor& targets = outputs.batch.targets;
     at::Tensor is_scored = targets.ge(0);
     const at::Tensor next_sentence_labels = targets.select(1, 0),

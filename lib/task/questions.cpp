@@ -44,7 +44,7 @@ class SpanTally : public ExampleTally {
   explicit SpanTally(const text::Questions& questions, const metrics::AnswerOptions& options)
       : questions_(questions), search_(questions, options) {}
   // Returns the logits of the start and of the end of the answer, (2, B, T).
-  at::Tensor reduce(const ScoredExamples& outputs) const override {
+  at::Tensor reduce(const ForwardedExamples& outputs) const override {
     return require_finite(outputs.model.logits(outputs.hidden), outputs.model_name)
         .to(at::kCPU)
         .permute({2, 0, 1})
@@ -129,7 +129,7 @@ class QuestionsDataset : public ExampleDataset {
   std::string shard_name_;
 };
 
-// Logs the number of questions that `action` names, such as "truncated", if there are any.
+// Logs to how many questions `action`, such as "truncated", was applied; nothing for 0 questions.
 void log_questions(const char* action, int64_t count, const std::string& description) {
   if (count > 0) log_info(str(action, " ", count_with_commas(count, "question"), description));
 }
