@@ -31,7 +31,7 @@ struct TokenScore {
   double log_probability;  // natural logarithm (nats)
 };
 
-// Callbacks of score(); each may be empty or null.
+// Callbacks, observer and processes of score(); each may be empty or null.
 struct ScoreCallbacks {
   std::function<void(const TokenScore&)> on_token;  // called once for each scored token, in corpus order
   std::function<void(int64_t num_completed, int64_t total)> on_progress;  // receives numbers of rows

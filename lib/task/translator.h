@@ -147,7 +147,7 @@ metrics::BleuStatistics bleu_statistics_of(Translator& translator, const data::P
                                            const std::vector<std::string_view>& references,
                                            const TranslationCallbacks& callbacks = {});
 
-// Translates all pairs and returns the corpus BLEU against the detokenised references of bleu_statistics_of().
+// Translates all pairs and returns the corpus BLEU against the detokenised targets of the pairs (decode_reference()).
 metrics::BleuScore bleu_of(Translator& translator, const data::Pairs& pairs, const std::string& shard,
                            const metrics::BleuOptions& options,
                            const std::function<void(int64_t num_completed, int64_t total)>& on_progress = {});
