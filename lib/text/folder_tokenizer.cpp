@@ -59,8 +59,9 @@ class FolderReader {
       pieces_ = read_numbered_pieces(read_regular_file(pieces_path), pieces_path);
       merges = read_byte_bpe_merges(read_regular_file(merges_path), merges_path);
     }
+    add_listed_tokens();
     AddedTokens default_tokens;
-    if (const int64_t end_of_text = add_tokens({kEndOfText}).front(); end_of_text >= 0)
+    if (const int64_t end_of_text = id_of(kEndOfText); end_of_text >= 0)
       default_tokens = {{end_of_text, {kSpecialToken, "bos_token", "eos_token", "unk_token"}}};
     assign_roles(default_tokens);
     if (const int64_t end_of_text = token_id_of_role(added_tokens_, "eos_token");
@@ -95,14 +96,14 @@ class FolderReader {
       normalisation.lowercase = config_.value("do_lower_case", true);
       normalisation.strip_accents = config_.value("strip_accents", normalisation.lowercase);
     }
-    const std::vector<std::string> special_pieces(std::begin(kSpecialPieces), std::end(kSpecialPieces));
-    const std::vector<int64_t> special_ids = add_tokens(special_pieces);
+    add_listed_tokens();
     AddedTokens default_tokens;
-    for (size_t i = 0; i < special_pieces.size(); ++i) {
-      if (special_ids[i] >= 0) default_tokens[special_ids[i]] = {kSpecialToken, kSpecialPieceRoles[i]};
+    for (size_t i = 0; i < std::size(kSpecialPieces); ++i) {
+      if (const int64_t id = id_of(kSpecialPieces[i]); id >= 0)
+        default_tokens[id] = {kSpecialToken, kSpecialPieceRoles[i]};
       if (const std::string token = configured_token(kSpecialPieceRoles[i]);
-          !token.empty() && token != special_pieces[i])
-        refuse_input(config_.path() + ": " + kSpecialPieceRoles[i], special_pieces[i], token,
+          !token.empty() && token != kSpecialPieces[i])
+        refuse_input(config_.path() + ": " + kSpecialPieceRoles[i], kSpecialPieces[i], token,
                      "use a model with BERT's names of special tokens, which multihead requires");
     }
     assign_roles(default_tokens);
@@ -161,8 +162,9 @@ class FolderReader {
     json_tokens_ = std::move(json.added_tokens);
   }
 
-  // Adds the added tokens of all files of the folder. Returns the ids of `pieces`; -1 for a missing piece.
-  std::vector<int64_t> add_tokens(const std::vector<std::string>& pieces) {
+  // Reads the added tokens of all files of the folder: inserts each token into `added_tokens_` and, unless `pieces_`
+  // already contains the token, into `pieces_`. Must precede id_of().
+  void add_listed_tokens() {
     for (const auto& [id, piece] : pieces_)
       if (!ids_.emplace(piece, id).second)  // the readers of the files refuse a repeated piece
         throw std::logic_error("expected distinct pieces in " + folder_ + "; found '" + piece + "' twice");
@@ -185,10 +187,6 @@ class FolderReader {
         add_token(file, id, piece, {});
       }
     }
-    std::vector<int64_t> ids;
-    ids.reserve(pieces.size());
-    for (const std::string& piece : pieces) ids.push_back(id_of(piece));
-    return ids;
   }
 
   [[noreturn]] static void refuse_token(const std::string& where, const std::string& found) {
@@ -207,6 +205,7 @@ class FolderReader {
     added_tokens_.emplace(static_cast<int64_t>(id), std::move(flags));
   }
 
+  // Returns the id of `piece`; -1 if the folder has no such piece.
   int64_t id_of(const std::string& piece) const {
     const auto it = ids_.find(piece);
     return it == ids_.end() ? -1 : static_cast<int64_t>(it->second);

@@ -67,19 +67,21 @@ class MergeLearner {
       while (i + n < text.size() && (static_cast<unsigned char>(text[i + n]) & 0xC0) == 0x80) ++n;
       std::string symbol(text.substr(i, n));
       if (i + n == text.size()) symbol += kEndOfWord;
-      word.symbols.push_back(symbol_id(symbol));
+      word.symbols.push_back(find_or_insert_symbol(symbol));
       i += n;
     }
     words_.push_back(std::move(word));
   }
-  int32_t symbol_id(const std::string& symbol) {
+  // Returns the id of `symbol`; assigns the next id to a new symbol.
+  int32_t find_or_insert_symbol(const std::string& symbol) {
     auto [it, inserted] = symbol_ids_.emplace(symbol, static_cast<int32_t>(symbol_texts_.size()));
     if (inserted) symbol_texts_.push_back(symbol);
     return it->second;
   }
   const std::string& text_of(int32_t symbol) const { return symbol_texts_[static_cast<size_t>(symbol)]; }
 
-  int32_t pair_index(int32_t left, int32_t right) {
+  // Returns the index in `pairs_` of a pair of symbols; appends a new pair.
+  int32_t find_or_insert_pair(int32_t left, int32_t right) {
     const uint64_t key = uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
     auto [it, inserted] = pair_indices_.emplace(key, static_cast<int32_t>(pairs_.size()));
     if (inserted) pairs_.push_back({left, right, 0, 0, false, false, {}});
@@ -88,7 +90,7 @@ class MergeLearner {
   // Adds `sign` times the count of words_[word] to the count of the pair of symbols[index] and symbols[index + 1]. An
   // inactive pair becomes active, and its count starts at 0.
   void add_to_pair_count(const std::vector<int32_t>& symbols, size_t index, size_t word, int sign) {
-    const int32_t p = pair_index(symbols[index], symbols[index + 1]);
+    const int32_t p = find_or_insert_pair(symbols[index], symbols[index + 1]);
     Pair& pair = pair_at(p);
     if (!pair.is_active) {
       pair.is_active = true;
@@ -140,7 +142,7 @@ class MergeLearner {
   // Joins all occurrences of a pair, in each word from left to right, and updates the counts of the neighbouring pairs.
   void merge(int32_t best_pair) {
     const int32_t left = pair_at(best_pair).left, right = pair_at(best_pair).right;
-    const int32_t joined_symbol = symbol_id(text_of(left) + text_of(right));
+    const int32_t joined_symbol = find_or_insert_symbol(text_of(left) + text_of(right));
     std::unordered_map<size_t, int32_t> best_occurrences_by_word;
     best_occurrences_by_word.swap(pair_at(best_pair).occurrences_by_word);
     for (const auto& [w, num_occurrences] : best_occurrences_by_word) {

@@ -59,7 +59,7 @@ std::u32string alphabet_of(const WordMap<uint64_t>& words, int64_t max_character
 class WordPieceLearner {
  public:
   WordPieceLearner(const WordMap<uint64_t>& words, const WordPieceOptions& options) : options_(options) {
-    for (const char* special : kSpecialPieces) id_of(special);
+    for (const char* special : kSpecialPieces) find_or_insert_piece(special);
     const std::u32string alphabet = alphabet_of(words, options.max_alphabet_size);
     add_character_pieces(words, alphabet);
     if (static_cast<size_t>(options.max_size) < pieces_.size())
@@ -107,7 +107,8 @@ class WordPieceLearner {
     }
   };
 
-  int32_t id_of(const std::string& piece) {
+  // Returns the id of `piece`; appends a new piece to `pieces_`.
+  int32_t find_or_insert_piece(const std::string& piece) {
     auto [it, inserted] = ids_.emplace(piece, static_cast<int32_t>(pieces_.size()));
     if (inserted) pieces_.push_back(piece);
     return it->second;
@@ -118,7 +119,7 @@ class WordPieceLearner {
     std::unordered_map<char32_t, bool> follows_character;
     for (char32_t c : alphabet) {
       follows_character[c] = false;
-      id_of(utf8(c));
+      find_or_insert_piece(utf8(c));
     }
     words.for_each([&](std::string_view word, uint64_t) {
       const std::u32string text = code_points(word);
@@ -126,7 +127,7 @@ class WordPieceLearner {
         if (auto it = follows_character.find(text[i]); it != follows_character.end()) it->second = true;
     });
     for (char32_t c : alphabet)
-      if (follows_character[c]) id_of(str(kContinuationPrefix, utf8(c)));
+      if (follows_character[c]) find_or_insert_piece(str(kContinuationPrefix, utf8(c)));
   }
 
   // Adds a word with its count. Characters outside the alphabet are omitted, so their neighbours become adjacent.
@@ -135,12 +136,15 @@ class WordPieceLearner {
     bool is_first_character = true;
     for (char32_t c : code_points(text)) {
       if (ids_.count(utf8(c)) > 0)
-        word.symbols.push_back(id_of(std::string(is_first_character ? "" : kContinuationPrefix) + utf8(c)));
+        word.symbols.push_back(
+            find_or_insert_piece(std::string(is_first_character ? "" : kContinuationPrefix) + utf8(c)));
       is_first_character = false;
     }
     words_.push_back(std::move(word));
   }
 
+  // Adds `sign` times the count of words_[word] to the count of `pair`. For a positive sign, also records the word in
+  // `new_words_by_pair_`.
   void add_to_pair_count(const Pair& pair, int sign, uint32_t word) {
     counts_[pair] += sign * words_[word].count;
     if (sign < 0) return;
@@ -161,7 +165,8 @@ class WordPieceLearner {
     const Pair& pair = queued_pair.pair;
     std::string_view right_text = pieces_[static_cast<size_t>(pair.right)];
     if (right_text.starts_with(kContinuationPrefix)) right_text.remove_prefix(kContinuationPrefix.size());
-    const int32_t joined_symbol = id_of(pieces_[static_cast<size_t>(pair.left)] + std::string(right_text));
+    const int32_t joined_symbol =
+        find_or_insert_piece(pieces_[static_cast<size_t>(pair.left)] + std::string(right_text));
     for (uint32_t w : queued_pair.words) join_in_word(w, pair, joined_symbol);
     queue_changed_pairs();
   }

@@ -82,12 +82,14 @@ std::vector<Merge> read_codes(const std::string& bytes, const std::string& name)
 Segmenter::Segmenter(const std::vector<Merge>& merges) {
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const Merge& m = merges[rank];
-    MergeTable::Entry& entry = merge_table_.find_or_insert(symbol_id(m.left), symbol_id(m.right));
-    if (entry.rank > rank) entry = {rank, symbol_id(m.left + m.right)};  // the first rank of a repeated merge applies
+    MergeTable::Entry& entry =
+        merge_table_.find_or_insert(find_or_insert_symbol(m.left), find_or_insert_symbol(m.right));
+    if (entry.rank > rank)
+      entry = {rank, find_or_insert_symbol(m.left + m.right)};  // the first rank of a repeated merge applies
   }
 }
 
-int32_t Segmenter::symbol_id(const std::string& text) {
+int32_t Segmenter::find_or_insert_symbol(const std::string& text) {
   const auto new_id = static_cast<int32_t>(symbol_ids_.size());
   int32_t& id = symbol_ids_[std::string_view(text)];
   if (symbol_ids_.size() > static_cast<size_t>(new_id)) id = new_id;

@@ -41,7 +41,7 @@ class Segmenter {
 
  private:
   // Returns the id of the symbol `text`; assigns the next id to a new symbol.
-  int32_t symbol_id(const std::string& text);
+  int32_t find_or_insert_symbol(const std::string& text);
   WordMap<int32_t> symbol_ids_;
   MergeTable merge_table_;
 };
