@@ -30,8 +30,8 @@ size_t byte_bpe_word_end(std::string_view text, size_t begin);
 // Returns the character that represents a byte in GPT-2's files: the character of the same number if the byte is
 // printable, otherwise a character from U+0100 on.
 char32_t character_of_byte(uint8_t byte);
-// Returns the byte for which character_of_byte() returns `letter`, or -1.
-int byte_of_character(char32_t letter);
+// Returns the byte for which character_of_byte() returns `character`, or -1.
+int byte_of_character(char32_t character);
 
 class ByteBpeTokenizer : public Tokenizer {
  public:

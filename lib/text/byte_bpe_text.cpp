@@ -94,14 +94,14 @@ size_t contraction_length(std::string_view suffix) {
 // Returns whether GPT-2's files represent a byte by the character of the same number.
 bool is_printable(int byte) { return (byte > 0x20 && byte < 0x7F) || (byte > 0xA0 && byte != 0xAD); }
 
-constexpr char32_t kFirstLetter = 0x100;  // character that represents the first byte that is not printable
+constexpr char32_t kFirstSubstitute = 0x100;  // character that represents the first byte that is not printable
 
 const std::array<char32_t, 256> kCharacterOfByte = [] {
-  std::array<char32_t, 256> letters{};
-  char32_t next_letter = kFirstLetter;
+  std::array<char32_t, 256> characters{};
+  char32_t next_substitute = kFirstSubstitute;
   for (int byte = 0; byte < 256; ++byte)
-    letters[static_cast<size_t>(byte)] = is_printable(byte) ? static_cast<char32_t>(byte) : next_letter++;
-  return letters;
+    characters[static_cast<size_t>(byte)] = is_printable(byte) ? static_cast<char32_t>(byte) : next_substitute++;
+  return characters;
 }();
 
 }  // namespace
@@ -137,9 +137,9 @@ size_t ByteBpeTokenizer::find_split(std::string_view text) const {
 
 char32_t character_of_byte(uint8_t byte) { return kCharacterOfByte[byte]; }
 
-int byte_of_character(char32_t letter) {
-  if (letter < kFirstLetter) return is_printable(static_cast<int>(letter)) ? static_cast<int>(letter) : -1;
-  const auto it = std::find(kCharacterOfByte.begin(), kCharacterOfByte.end(), letter);
+int byte_of_character(char32_t character) {
+  if (character < kFirstSubstitute) return is_printable(static_cast<int>(character)) ? static_cast<int>(character) : -1;
+  const auto it = std::find(kCharacterOfByte.begin(), kCharacterOfByte.end(), character);
   return it == kCharacterOfByte.end() ? -1 : static_cast<int>(it - kCharacterOfByte.begin());
 }
 

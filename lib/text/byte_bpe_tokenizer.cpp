@@ -31,8 +31,8 @@ class ByteBpeEncoder : public Encoder {
 // Returns the bytes that a piece represents; a piece with a character that represents no byte decodes to itself.
 std::string bytes_of_piece(const std::string& piece) {
   std::string bytes;
-  for (char32_t letter : code_points(piece)) {
-    const int byte = byte_of_character(letter);
+  for (char32_t character : code_points(piece)) {
+    const int byte = byte_of_character(character);
     if (byte < 0) return piece;
     bytes += static_cast<char>(byte);
   }
@@ -59,9 +59,9 @@ ByteBpeTokenizer::ByteBpeTokenizer(std::vector<Piece> pieces, std::vector<Merge>
   };
   end_of_text_id_ = id_of(kEndOfText, "that ends a text");
   for (int byte = 0; byte < 256; ++byte) {
-    std::string letter;
-    append_utf8(character_of_byte(static_cast<uint8_t>(byte)), letter);
-    token_of_byte_[static_cast<size_t>(byte)] = id_of(letter, str("of the byte ", byte));
+    std::string character;
+    append_utf8(character_of_byte(static_cast<uint8_t>(byte)), character);
+    token_of_byte_[static_cast<size_t>(byte)] = id_of(character, str("of the byte ", byte));
   }
   for (size_t rank = 0; rank < merges_.size(); ++rank) {
     const Merge& m = merges_[rank];

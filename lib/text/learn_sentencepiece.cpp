@@ -58,8 +58,9 @@ struct LongWord {
   size_t num_characters;
 };
 
-// Throws std::logic_error unless `status` is OK. An error is a bug, since the normaliser accepts every text.
-void require_normalised(const sentencepiece::util::Status& status) {
+// Throws std::logic_error unless `status`, the result of a call of the library in WordLengthMeter, is OK. An error is a
+// bug: the character model always trains on the line "a", and its normaliser accepts every text.
+void require_ok(const sentencepiece::util::Status& status) {
   if (!status.ok()) throw std::logic_error("SentencePiece's normaliser: " + status.ToString());
 }
 
@@ -87,13 +88,13 @@ class WordLengthMeter {
     const auto train_status =
         sentencepiece::SentencePieceTrainer::Train("--model_type=char --vocab_size=16", &line, &model);
     sentencepiece::logging::SetMinLogLevel(0);
-    require_normalised(train_status);
-    require_normalised(character_model_.LoadFromSerializedProto(model));
+    require_ok(train_status);
+    require_ok(character_model_.LoadFromSerializedProto(model));
   }
   // Returns the number of characters of the longest word.
   size_t max_word_characters(const std::string& line) const {
     std::vector<std::string> pieces;
-    require_normalised(character_model_.Encode(line, &pieces));
+    require_ok(character_model_.Encode(line, &pieces));
     size_t max_length = 0, word_length = 0;
     for (const std::string& piece : pieces) {  // consecutive unknown characters are one piece
       word_length = piece == kWordStart ? 0 : word_length + count_characters(piece);
@@ -116,14 +117,14 @@ class InputLineIterator : public sentencepiece::SentenceIterator {
   sentencepiece::util::Status status() const override { return {}; }
   void Next() override {
     is_done_ = !input_.read_line(line_);
-    if (!is_done_ && !line_.empty() && line_[0] == kLongLineMark) check_words();
+    if (!is_done_ && !line_.empty() && line_[0] == kLongLineMark) remove_mark_and_check_words();
     for (size_t offset = 0; (offset = line_.find(kUnknownMark, offset)) != line_.npos; offset += kUnknownName.size())
       line_.replace(offset, kUnknownMark.size(), kUnknownName);
   }
 
  private:
   // Removes the mark of a marked line, and throws LongWord if the line has a word too long for BPE.
-  void check_words() {
+  void remove_mark_and_check_words() {
     const size_t end = line_.find(kLongLineMark, 1);
     uint64_t line_index = 0;
     if (end == line_.npos ||

@@ -36,21 +36,21 @@ struct JsonNode {
     return type.is_string() ? type.get<std::string>() : "";
   }
   [[noreturn]] void refuse(const std::string& expected, const std::string& found,
-                           const std::string& reason_or_advice = "copy the folder again") const {
-    refuse_input(path, expected, found, reason_or_advice);
+                           const std::string& advice = "copy the folder again") const {
+    refuse_input(path, expected, found, advice);
   }
-  void require(const std::string& key, std::initializer_list<Json> allowed_values, const std::string& reason) const {
+  void require(const std::string& key, std::initializer_list<Json> allowed_values, const std::string& advice) const {
     const JsonNode node = at(key);
     if (std::find(allowed_values.begin(), allowed_values.end(), *node.value) != allowed_values.end()) return;
     std::vector<std::string> texts;
     for (const Json& allowed_value : allowed_values) texts.push_back(allowed_value.dump());
-    node.refuse(join(texts, " or "), abbreviate(*node.value), reason);
+    node.refuse(join(texts, " or "), abbreviate(*node.value), advice);
   }
-  void require_type(std::initializer_list<const char*> allowed_values, const std::string& reason) const {
+  void require_type(std::initializer_list<const char*> allowed_types, const std::string& advice) const {
     const std::string name = type();
-    if (std::find(allowed_values.begin(), allowed_values.end(), name) != allowed_values.end()) return;
-    refuse(join({allowed_values.begin(), allowed_values.end()}, " or "), name.empty() ? abbreviate(*value) : name,
-           reason);
+    if (std::find(allowed_types.begin(), allowed_types.end(), name) != allowed_types.end()) return;
+    refuse(join({allowed_types.begin(), allowed_types.end()}, " or "), name.empty() ? abbreviate(*value) : name,
+           advice);
   }
   // Returns the components of a pipeline stage in order: none for null, the (nested) entries of the array `list_key`
   // for the type Sequence, otherwise only this node.

@@ -259,7 +259,7 @@ class VocabularyReader {
   }
 
   const std::string& name_;
-  std::string_view remaining_lines_;  // the unread lines
+  std::string_view remaining_lines_;  // the lines after line `line_number_`
   size_t line_number_ = 1;            // number of the last line read
 };
 

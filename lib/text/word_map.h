@@ -18,10 +18,10 @@ namespace mh::text {
 
 // Returns the eight bytes at `p` as a little-endian integer.
 inline uint64_t load_eight_bytes(const char* p) {
-  uint64_t word = 0;
-  std::memcpy(&word, p, 8);
-  if constexpr (std::endian::native == std::endian::big) word = __builtin_bswap64(word);
-  return word;
+  uint64_t bytes = 0;
+  std::memcpy(&bytes, p, 8);
+  if constexpr (std::endian::native == std::endian::big) bytes = __builtin_bswap64(bytes);
+  return bytes;
 }
 
 // A word with its hash and its first 16 bytes, stored as two integers and padded with zeros. The two integers and the
@@ -51,7 +51,10 @@ struct WordKey {
   explicit WordKey(std::string_view word) : WordKey(word, word.data() + word.size()) {}
 
  private:
-  static uint64_t first_bytes(uint64_t word, size_t n) { return n >= 8 ? word : word & ((uint64_t{1} << (8 * n)) - 1); }
+  // Returns the first `n` of eight bytes, followed by zeros.
+  static uint64_t first_bytes(uint64_t bytes, size_t n) {
+    return n >= 8 ? bytes : bytes & ((uint64_t{1} << (8 * n)) - 1);
+  }
   // Mixes two integers as wyhash does: XOR of both halves of a 128-bit product.
   static uint64_t mix_hash(uint64_t a, uint64_t b) {
     auto product = static_cast<unsigned __int128>(a ^ 0x9E3779B97F4A7C15) * (b ^ 0xBF58476D1CE4E5B9);
@@ -64,10 +67,10 @@ struct WordKey {
 template <class IsSpace>
 const char* word_end(const char* p, const char* end, const IsSpace& is_space) {
   for (; end - p >= 8; p += 8) {
-    uint64_t word = load_eight_bytes(p);
+    uint64_t bytes = load_eight_bytes(p);
     // Sets the high bit of every byte whose value is at most 0x20 and, owing to borrows, of some bytes after such a
     // byte. The loop below therefore checks each candidate with is_space().
-    uint64_t hits = (word - 0x2121212121212121) & ~word & 0x8080808080808080;
+    uint64_t hits = (bytes - 0x2121212121212121) & ~bytes & 0x8080808080808080;
     for (; hits != 0; hits &= hits - 1)
       if (const char* hit = p + std::countr_zero(hits) / 8; is_space(*hit)) return hit;
   }
