@@ -70,10 +70,12 @@ Questions::Questions(const Sequences& sequences, const io::ShardHeader& header, 
 }
 
 void Questions::add(QuestionRecord record) {
-  if (paragraphs_.empty() || paragraphs_.back().text != record.text || paragraphs_.back().tokens != record.context)
-    paragraphs_.push_back({std::move(record.text), std::move(record.context), std::move(record.token_ranges)});
-  Question q{std::move(record.id),   std::move(record.question), std::move(record.answers),
-             record.is_unanswerable, paragraphs_.size() - 1,     {}};
+  if (paragraphs_.empty() || paragraphs_.back().text != record.text ||
+      paragraphs_.back().tokens != record.paragraph_tokens)
+    paragraphs_.push_back({std::move(record.text), std::move(record.paragraph_tokens), std::move(record.token_ranges)});
+  Question q{std::move(record.id),      std::move(record.question_tokens),
+             std::move(record.answers), record.is_unanswerable,
+             paragraphs_.size() - 1,    {}};
   const auto max_tokens = static_cast<size_t>(options_.max_question_tokens);
   num_truncated_ += q.tokens.size() > max_tokens ? 1 : 0;
   q.tokens.resize(std::min(q.tokens.size(), max_tokens));

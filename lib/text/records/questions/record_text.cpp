@@ -33,8 +33,8 @@ class QuestionText : public WholeShardText {
                   ByteSink& sink) const override {
     for (size_t i = 0; i < shard.size(); ++i) {
       const QuestionRecord record = decode_question_record(shard, i, name);
-      sink.write(escape_piece(record.id) + "\t" + tokenizer.decode(record.question) + "\t" +
-                 tokenizer.decode(record.context) + "\n");
+      sink.write(escape_piece(record.id) + "\t" + tokenizer.decode(record.question_tokens) + "\t" +
+                 tokenizer.decode(record.paragraph_tokens) + "\n");
     }
   }
 };

@@ -67,10 +67,10 @@ struct EncodedQuestions {
 
 EncodedQuestions encode(const SquadParagraph& paragraph, const WordPieceTokenizer& tokenizer, Encoder& encoder) {
   EncodedQuestions out;
-  std::vector<int32_t> context;
+  std::vector<int32_t> paragraph_tokens;
   std::vector<TextRange> token_ranges;
-  tokenizer.encode_with_ranges(paragraph.text, context, token_ranges);
-  if (context.empty())
+  tokenizer.encode_with_ranges(paragraph.text, paragraph_tokens, token_ranges);
+  if (paragraph_tokens.empty())
     refuse_input(paragraph.where, "a paragraph with at least one token", "a paragraph without tokens",
                  "remove the paragraph from the file");
   make_monotonic(token_ranges);
@@ -85,18 +85,19 @@ EncodedQuestions encode(const SquadParagraph& paragraph, const WordPieceTokenize
     out.sequences.ends.push_back(out.sequences.tokens.size());
   };
   for (const SquadQuestion& q : paragraph.questions) {
-    std::vector<int32_t> question;
-    encoder.encode(q.text, question);
-    for (const auto& sequence : {question, context, begins, ends, text, encode_details(q, paragraph.where)})
+    std::vector<int32_t> question_tokens;
+    encoder.encode(q.text, question_tokens);
+    for (const auto& sequence :
+         {question_tokens, paragraph_tokens, begins, ends, text, encode_details(q, paragraph.where)})
       add(sequence);
-    out.summary.num_question_tokens += question.size();
-    out.summary.num_unknown_in_questions += count_unknown(question, tokenizer);
+    out.summary.num_question_tokens += question_tokens.size();
+    out.summary.num_unknown_in_questions += count_unknown(question_tokens, tokenizer);
     out.num_bytes += q.text.size();
   }
   out.summary.num_paragraphs = 1;
   out.summary.num_questions = paragraph.questions.size();
-  out.summary.num_paragraph_tokens = context.size();
-  out.summary.num_unknown_in_paragraphs = count_unknown(context, tokenizer);
+  out.summary.num_paragraph_tokens = paragraph_tokens.size();
+  out.summary.num_unknown_in_paragraphs = count_unknown(paragraph_tokens, tokenizer);
   out.num_bytes += paragraph.text.size();
   return out;
 }
@@ -183,16 +184,21 @@ QuestionSummary encode_questions(const Squad& squad, const WordPieceTokenizer& t
 
 QuestionRecord decode_question_record(const std::array<std::span<const int32_t>, kNumQuestionFields>& fields,
                                       const std::string& name, uint64_t number) {
-  const auto [question, context, begins, ends, text, object] = fields;
+  const auto [question_tokens, paragraph_tokens, begins, ends, text, object] = fields;
   auto refuse = [&](const std::string& expected, const std::string& found) {
     io::throw_damaged(str(name, ": record ", number), expected, found);
   };
-  if (context.empty() || begins.size() != context.size() || ends.size() != context.size())
+  if (paragraph_tokens.empty() || begins.size() != paragraph_tokens.size() || ends.size() != paragraph_tokens.size())
     refuse("a paragraph of tokens that each have a begin and an end",
-           str(context.size(), " tokens, ", begins.size(), " begins and ", ends.size(), " ends"));
-  QuestionRecord record{
-      {question.begin(), question.end()}, {context.begin(), context.end()}, {}, bytes_of(text), {}, {}, false};
-  for (size_t i = 0; i < context.size(); ++i) {
+           str(paragraph_tokens.size(), " tokens, ", begins.size(), " begins and ", ends.size(), " ends"));
+  QuestionRecord record{{question_tokens.begin(), question_tokens.end()},
+                        {paragraph_tokens.begin(), paragraph_tokens.end()},
+                        {},
+                        bytes_of(text),
+                        {},
+                        {},
+                        false};
+  for (size_t i = 0; i < paragraph_tokens.size(); ++i) {
     if (begins[i] >= ends[i] || static_cast<size_t>(ends[i]) > record.text.size())
       refuse(str("byte ranges of tokens within the ", count_of(record.text.size(), "byte"), " of the paragraph"),
              str("the range ", begins[i], " to ", ends[i]));

@@ -19,9 +19,9 @@ constexpr size_t kNumQuestionFields = 6;
 
 // A decoded record of a shard of questions.
 struct QuestionRecord {
-  std::vector<int32_t> question, context;  // tokens
-  std::vector<TextRange> token_ranges;     // byte range in `text` of each context token; begins and ends never decrease
-  std::string text;                        // the paragraph
+  std::vector<int32_t> question_tokens, paragraph_tokens;
+  std::vector<TextRange> token_ranges;  // byte range in `text` of each paragraph token; begins and ends never decrease
+  std::string text;                     // the paragraph
   std::string id;
   std::vector<GoldAnswer> answers;  // empty if and only if the question is unanswerable
   bool is_unanswerable = false;

@@ -29,19 +29,19 @@ TEST_CASE("questions: windows equal those of BERT, and every token is scored in 
     int64_t row = 0, num_truncated = 0;
     for (size_t q = 0; q < shard.size(); ++q) {
       const text::QuestionRecord record = record_of(shard, q);
-      const auto question_length = std::min<size_t>(record.question.size(), squad.options.max_question_tokens);
-      num_truncated += record.question.size() > question_length ? 1 : 0;
+      const auto question_length = std::min<size_t>(record.question_tokens.size(), squad.options.max_question_tokens);
+      num_truncated += record.question_tokens.size() > question_length ? 1 : 0;
       const auto room = static_cast<size_t>(squad.options.max_length) - 3 - question_length;
-      std::vector<int> num_windows(record.context.size()), num_scored(record.context.size());
+      std::vector<int> num_windows(record.paragraph_tokens.size()), num_scored(record.paragraph_tokens.size());
       RC_ASSERT(questions.rows_of(static_cast<int64_t>(q)).first == row);
-      for (size_t start = 0; start < record.context.size();) {
-        const size_t length = std::min(room, record.context.size() - start);
+      for (size_t start = 0; start < record.paragraph_tokens.size();) {
+        const size_t length = std::min(room, record.paragraph_tokens.size() - start);
         std::vector<int32_t> tokens{special_tokens.cls_id};
-        tokens.insert(tokens.end(), record.question.begin(),
-                      record.question.begin() + static_cast<int64_t>(question_length));
+        tokens.insert(tokens.end(), record.question_tokens.begin(),
+                      record.question_tokens.begin() + static_cast<int64_t>(question_length));
         tokens.push_back(special_tokens.separator_id);
         const size_t first = tokens.size();
-        for (size_t i = start; i < start + length; ++i) tokens.push_back(record.context[i]), ++num_windows[i];
+        for (size_t i = start; i < start + length; ++i) tokens.push_back(record.paragraph_tokens[i]), ++num_windows[i];
         tokens.push_back(special_tokens.separator_id);
         const text::Example example = questions.make(row);
         RC_ASSERT(example.tokens == tokens);
@@ -52,7 +52,7 @@ TEST_CASE("questions: windows equal those of BERT, and every token is scored in 
         const auto is_scored = questions.scored_tokens(row);
         for (size_t i = 0; i < length; ++i) num_scored[start + i] += is_scored[i] ? 1 : 0;
         ++row;
-        if (start + length == record.context.size()) break;
+        if (start + length == record.paragraph_tokens.size()) break;
         start += std::min(length, static_cast<size_t>(squad.options.stride));
       }
       RC_ASSERT(questions.rows_of(static_cast<int64_t>(q)).second == row);

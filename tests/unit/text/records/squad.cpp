@@ -191,7 +191,7 @@ TEST_CASE("squad: the records of a shard equal the SQuAD file, for any number of
       std::vector<text::TextRange> token_ranges;
       pieces->encode_with_ranges(contexts[at], tokens, token_ranges);
       RC_ASSERT(r.text == contexts[at]);
-      RC_ASSERT(r.context == tokens);
+      RC_ASSERT(r.paragraph_tokens == tokens);
       RC_ASSERT(r.token_ranges == token_ranges);
       RC_ASSERT(r.answers.size() == 2u);
       RC_ASSERT(r.answers[0].byte_range == (text::TextRange{0, 1}));
