@@ -71,8 +71,8 @@ struct ParagraphWindow {
 
 // Selects the questions from which input sequences are made.
 enum class QuestionUse {
-  training,    // questions with an answer in the paragraph, and unanswerable questions
-  prediction,  // all questions
+  training,    // unanswerable questions, and answerable questions with a non-empty Question::answer_span
+  prediction,  // all questions, including answerable questions with an empty Question::answer_span
 };
 
 // The questions of a shard, in memory. Each paragraph is stored once: the 130,319 training questions of SQuAD 2.0

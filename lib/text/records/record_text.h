@@ -29,7 +29,7 @@ class RecordText {
 Registry<RecordText>& record_texts();
 
 // Reads the whole shard into memory. By default, count() returns "field_tokens", the total length of each field, and
-// print() prints one record per line, with tabs between the fields.
+// print() with `as_ids` prints one record per line, with tabs between the fields.
 class WholeShardText : public RecordText {
  public:
   nlohmann::ordered_json count(io::ShardStream& stream) const final;

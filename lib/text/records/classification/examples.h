@@ -22,7 +22,7 @@ struct ExampleTask {
   std::vector<std::string> labels;  // names of the classes; empty: the label is a number
   double min_label = 0, max_label = 0;
   std::vector<std::string> metrics;  // classes: accuracy, f1, matthews; numbers: pearson, spearman
-  std::string prediction_file;       // name of the prediction file
+  std::string prediction_file;       // file name of the predictions for a scoring server, such as "CoLA.tsv"
 
   bool is_number() const { return labels.empty(); }
   int64_t label_limit() const;  // exclusive upper limit of the numbers in the field "label"
