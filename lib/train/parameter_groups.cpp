@@ -88,8 +88,8 @@ const ParameterGroupOptions* ParameterGroups::group_of(const std::string& parame
   return nullptr;
 }
 
-std::string ParameterGroups::describe_earlier_groups(const nn::ParameterList& parameters,
-                                                     const ParameterGroupOptions& group) const {
+std::string ParameterGroups::reason_for_empty_group(const nn::ParameterList& parameters,
+                                                    const ParameterGroupOptions& group) const {
   std::set<std::string> earlier_groups;
   for (const nn::Parameter& p : parameters.all()) {
     if (!p.traits().trainable) continue;
@@ -124,7 +124,7 @@ void ParameterGroups::check(const nn::ParameterList& parameters, const std::stri
                    "set rule to sgd or nag in this group, or leave momentum out");
     if (num_parameters.count(&group) == 0)
       refuse_usage("train.groups." + name, "a trainable parameter that is in no earlier group",
-                   describe_earlier_groups(parameters, group),
+                   reason_for_empty_group(parameters, group),
                    "rename the group, since a parameter belongs to the first matching group in alphabetical "
                    "order of the group names, or narrow the patterns of the earlier groups");
   }

@@ -72,9 +72,9 @@ class ParameterGroups {
   void check(const nn::ParameterList& parameters, const std::string& train_rule) const;
 
  private:
-  // Returns, for an error, why `group` contains no trainable parameter: either no parameter that matches its patterns
-  // is trainable, or earlier groups, which the text names, contain all of these parameters.
-  std::string describe_earlier_groups(const nn::ParameterList& parameters, const ParameterGroupOptions& group) const;
+  // Returns, for an error, why `group` contains no trainable parameter: either its patterns match no trainable
+  // parameter, or earlier groups, which the text names, contain all trainable parameters that match.
+  std::string reason_for_empty_group(const nn::ParameterList& parameters, const ParameterGroupOptions& group) const;
   std::map<std::string, ParameterGroupOptions> groups_;
 };
 

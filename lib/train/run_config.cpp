@@ -72,7 +72,7 @@ void RunConfig::check_without_data() const {
         "leave train.label_smoothing or model.output_cutoffs out, since label smoothing requires a full softmax over "
         "the vocabulary");
   check_task_options();
-  check_shards();
+  check_shard_weights();
   const int64_t memory = model.model.transformer_xl.memory;
   if (memory > 0 && train.batch.order == BatchOrder::blocks)
     refuse_usage("train.batch.order", "streams, since the model has a memory",
@@ -89,7 +89,7 @@ void RunConfig::check_without_data() const {
                  str(train.validation.block), "lower train.validation.block, or set train.validation.memory");
 }
 
-void RunConfig::check_shards() const {
+void RunConfig::check_shard_weights() const {
   const size_t num_shards = data.train_paths.size(), num_weights = data.weights.size();
   if (num_shards > 0 && num_weights > 0 && num_weights != num_shards)
     refuse_usage("data.weights", str("a weight for each training shard, that is, ", num_shards), str(num_weights),

@@ -15,8 +15,8 @@
 namespace mh::train {
 
 // The shards of a run: the section [data]. The configuration stores this section, so that a resume can verify that the
-// data are the same. open_data() makes `train_paths` and `valid_path` absolute, and sets the other members except
-// `weights`.
+// data are the same. open_data() makes `train_paths` and `valid_path` absolute, removes the weight of a single
+// shard from `weights`, and sets the other members.
 struct DataOptions {
   std::vector<std::string> train_paths;  // paths of the training shards
   std::vector<double> weights;           // weight of each training shard; empty: weighted by the numbers of targets
@@ -79,8 +79,8 @@ struct RunConfig {
   void check() const;
   // Makes the checks of check() that require neither train.length nor data, for a dry run.
   void check_without_data() const;
-  // Throws Error(usage) for training shards that the weights or the model do not fit; a part of check().
-  void check_shards() const;
+  // Throws Error(usage) if data.train and data.weights are both set and differ in length; a part of check().
+  void check_shard_weights() const;
   // Throws Error(usage) for keys of [train] that the task of the model does not support; a part of check().
   void check_task_options() const;
   // Throws Error(usage) for options that the model does not support. Regularisers::start() must have been called with

@@ -90,7 +90,7 @@ class HeadRotation : public Procedure {
     seed_ = properties.seed;
     update_rule_of_ = properties.update_rule_of;
     if (!uses_importance()) return;
-    if (make_measure() == nullptr)
+    if (make_measure_observer() == nullptr)
       refuse_usage(key("measure"),
                    "a measure that a validation can compute: " + join(analysis::observer_measure_names(), ", "),
                    measure_name_, "use another measure, or swap heads with mh-swap, which supports all measures");
@@ -127,14 +127,14 @@ class HeadRotation : public Procedure {
   bool observes() const override { return uses_importance(); }
   attention::Observer* observer(const TrainProgress& progress) override {
     if (!uses_importance() || next_action(progress) != RotationSchedule::Action::swap) return nullptr;
-    measure_ = make_measure();
-    return measure_.get();
+    measure_observer_ = make_measure_observer();
+    return measure_observer_.get();
   }
 
   void after_epoch(model::LanguageModel&, const TrainProgress& progress) override {
-    if (measure_ == nullptr || next_action(progress) != RotationSchedule::Action::swap) return;
-    const auto scores = measure_->mean_scores();
-    measure_.reset();
+    if (measure_observer_ == nullptr || next_action(progress) != RotationSchedule::Action::swap) return;
+    const auto scores = measure_observer_->mean_scores();
+    measure_observer_.reset();
     state_.next_pairs.clear();
     for (const auto& [kind, num_heads] : num_heads_) {
       const auto pairs = analysis::pair_ranked(selection(), kind, scores.at(kind), k_, t_max_);
@@ -185,7 +185,8 @@ class HeadRotation : public Procedure {
                                                     : PairSelection::soft;
   }
 
-  std::unique_ptr<analysis::MeasureObserver> make_measure() const {
+  // Returns an observer that computes the measure, or null if a validation cannot compute this measure.
+  std::unique_ptr<analysis::MeasureObserver> make_measure_observer() const {
     return analysis::importance_measures()
         .make(measure_name_, key("measure"))
         ->make_observer(analysis::SideSelection::whole);
@@ -193,8 +194,8 @@ class HeadRotation : public Procedure {
 
   // Throws Error(usage) for options that contradict the mode or each other, and for missing options of mode manual.
   void check_options() const {
-    auto refuse = [](const char* name, const std::string& expected, const std::string& found, const char* next = "") {
-      refuse_usage(key(name), expected, found, next);
+    auto refuse = [](const char* name, const std::string& expected, const std::string& found, const char* advice = "") {
+      refuse_usage(key(name), expected, found, advice);
     };
     if (mode_ != Mode::manual) {
       if (!pair_texts_.empty())
@@ -278,9 +279,9 @@ class HeadRotation : public Procedure {
   std::function<std::string(const std::string&)> update_rule_of_;
   // By kind of attention: number of heads of each layer.
   std::map<attention::AttentionKind, std::vector<int64_t>> num_heads_;
-  std::vector<HeadPair> manual_pairs_;                  // pairs of mode manual
-  std::unique_ptr<analysis::MeasureObserver> measure_;  // measure that observes the current validation; null: none
-  HeadRotationState state_;                             // the state that a resume restores
+  std::vector<HeadPair> manual_pairs_;                           // pairs of mode manual
+  std::unique_ptr<analysis::MeasureObserver> measure_observer_;  // observer of the current validation; null: none
+  HeadRotationState state_;                                      // the state that a resume restores
 };
 
 const Registration<HeadRotation> head_rotation_entry(procedures(), "head-rotation",
