@@ -29,7 +29,7 @@ void Checkpointer::write(const std::string& path, const model::CheckpointTensors
     io::write_checkpoint(*sink, tensors.views(), std::move(extra_metadata));
     sink->close();
   } else {
-    // Sends the own shards whenever rank 0 writes a tensor that the processes divide.
+    // Sends this process's shard of each divided tensor each time that rank 0 produces the whole tensor.
     for (int i = 0; i < io::kNumProductions; ++i)
       for (const io::TensorView& view : tensors.views())
         if (view.produce) view.produce();

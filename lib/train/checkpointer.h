@@ -17,7 +17,7 @@
 
 namespace mh::train {
 
-// References to the objects that an update changes and that a training state contains.
+// References to the objects that save_state() and load_state() read or change.
 struct TrainingObjects {
   model::LanguageModel& model;
   Optimizer& optimizer;
@@ -28,8 +28,8 @@ struct TrainingObjects {
   const distributed::Group& group;
 };
 
-// A file has the same bytes whatever the number of processes and train.shard: of a tensor that the processes divide,
-// rank 0 receives the elements of the other ranks while it writes the tensor.
+// A checkpoint or training state has the same bytes whatever the number of processes and train.shard: of a tensor that
+// the processes divide, rank 0 receives the elements of the other ranks while it writes the tensor.
 //
 // All processes of a job call the functions of a Checkpointer together: rank 0 writes the files, and the other ranks
 // wait until the files are written.
@@ -45,8 +45,9 @@ class Checkpointer {
   // Writes a training state: parameters, optimiser state, memories and TrainState. `reason`: why the state is saved,
   // for the log.
   void save_state(const std::string& path, const std::string& reason) const;
-  // Restores everything that save_state() wrote, except the memories of rows that other processes compute. `width`:
-  // width of the model, d. Throws Error(input) for a state that is damaged or does not fit the model.
+  // Restores everything that save_state() wrote, except what only other processes need: the memories of the rows that
+  // they compute, and with train.shard=optimizer the elements of moments that they hold. `width`: width of the model,
+  // d. Throws Error(input) for a state that is damaged or does not fit the model.
   void load_state(const io::Checkpoint& checkpoint, int64_t width) const;
 
   // Throws Error(failed) if the weights, optimiser states or numbers of updates of the processes differ; of tensors

@@ -1,8 +1,7 @@
 // Combines the configuration of a run from its sources. In this order, later sources override earlier ones:
 //
-//   checkpoint            the model from which the run starts; fine-tuning also inherits the sections of finetune.h,
-//   and
-//                         the keys of an output head that fits the labels of the first training shard
+//   checkpoint            the model from which the run starts; in fine-tuning also the sections of finetune.h and the
+//                         keys of an output head that fits the labels of the first training shard
 //   run folder            the resolved configuration of a resumed run
 //   configuration files
 //   options               values of command-line options, such as --train

@@ -99,7 +99,7 @@ DryRunReport dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std:
                  "set model.vocabulary_rows, or pass --train");
   auto model = model::build_language_model(run.model, vocabulary_sizes, at::Device(at::kMeta));
   model->set_path(attention::parse_attention_path(t.attention_path));
-  // The next three checks require neither data nor the number of updates.
+  // The checks from groups.check() to check_processes() require neither data nor the number of updates.
   run.groups.check(model->parameters(), t.optimizer.rule);
   run.regularisers.start(model->parameters(), run.model.attention);
   run.check_model(*model);

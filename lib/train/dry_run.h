@@ -39,10 +39,9 @@ struct DryRunReport {
 };
 
 // Checks a configuration as training by `num_processes` processes would, and reports the model and the training that
-// the configuration describes.
-// `checkpoint`: checkpoint of a warm start, or null. A training shard is required only if neither the configuration nor
-// `checkpoint` sets the size of the vocabulary. Throws the errors of training, and Error(usage) about the option
-// `vocabulary_option` if the size of the vocabulary is unknown.
+// the configuration describes. `checkpoint`: checkpoint of a warm start, or null. A training shard is required only if
+// neither the configuration nor `checkpoint` sets the size of the vocabulary. Throws the errors of training, and
+// Error(usage) about the option `vocabulary_option` if the size of the vocabulary is unknown.
 DryRunReport dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std::string& vocabulary_option,
                      int64_t num_processes = 1);
 

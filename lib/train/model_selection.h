@@ -22,8 +22,8 @@ class ModelSelection {
         update_(state.update),
         state_(state.selection) {}
 
-  // Logs the validation after the current update. Returns whether its score is the best so far, and saves the weights
-  // to best.safetensors if so.
+  // Logs the validation after the current update, and counts the validations without improvement. Returns whether its
+  // score is the best so far, and saves the weights to best.safetensors if so.
   bool record(const Validation& result);
   // Returns whether the validation is among the best N validations, with N = train.checkpoint.retain, and saves the
   // weights to checkpoints/ if so.

@@ -41,7 +41,7 @@ class OptimizerShards {
   int64_t num_elements() const { return begins_.back(); }
 
  private:
-  std::vector<int64_t> begins_{0};  // (parameters + 1): position of each parameter in the sequence, and its length
+  std::vector<int64_t> begins_{0};  // (parameters + 1): position of each parameter in the sequence, then num_elements()
   int num_ranks_;
 };
 

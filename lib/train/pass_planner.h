@@ -29,7 +29,8 @@ class PassPlanner {
   // Returns the number of elements of the trainable parameters that train.trainable selects and that no parameter group
   // freezes throughout training.
   int64_t num_trained_parameters() const;
-  // Returns the number of elements of these parameters whose masters can be divided (has_divisible_master()).
+  // Returns how many of the elements that num_trained_parameters() counts are in parameters with a divisible master
+  // (has_divisible_master()).
   int64_t num_trained_divisible_parameters() const;
   // Returns whether passes() omits any requested pass in the run.
   bool skips_passes() const;

@@ -65,7 +65,8 @@ std::unique_ptr<Batches> batches_of(const RunConfig& run, const TrainShards& sha
   std::vector<double> weights = run.data.weights;
   const auto make_phase = [&](const RunConfig& r) {
     r.train.check();
-    // Batches share the tokens of their corpora, so the records and datasets may end with this function.
+    // Batches share the tokens of their corpora, so the records and datasets may be destroyed at the end of this
+    // function.
     std::vector<std::unique_ptr<text::FileRecords>> records;
     std::vector<std::unique_ptr<task::Dataset>> datasets;
     std::vector<data::WeightedCorpus> corpora;

@@ -140,8 +140,8 @@ RunFolder::RunFolder(const std::string& path, bool resume, bool is_owner) : path
 RunFolder::~RunFolder() {
   if (log_fd_ >= 0) ::close(log_fd_);
   if (lock_fd_ < 0) return;
-  // Clears the owner before the lock ends, so that the next process does not read this one. A failure is harmless,
-  // since read_owner() ignores a process that has ended.
+  // Clears the text that names this process as the owner before the lock ends, so that another process does not read
+  // the text afterwards. A failure is harmless, since read_owner() ignores a process that has ended.
   [[maybe_unused]] const int result = ftruncate(lock_fd_, 0);
   ::close(lock_fd_);
 }

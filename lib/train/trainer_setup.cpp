@@ -72,7 +72,8 @@ void Trainer::build(const std::string& folder, bool resume, const WarmStart& war
   config_.regularisers.start(model_->parameters(), config_.model.attention);
   config_.check_model(*model_);
   validator_ = std::make_unique<Validator>(config_, data_.valid_shard.get(), data_.tokenizers);
-  // Refuses rows that are too long for the model before training, not at the first validation.
+  // Refuses rows that the model does not support and a score that the shard lacks before training, not at the first
+  // validation.
   if (validates()) validator_->check(*model_);
   TrainState state;
   if (const std::string state_path = folder + "/last.safetensors"; resume && MappedFile::is_mappable(state_path))
