@@ -34,12 +34,12 @@ TEST_CASE("device_problem reports a problem if and only if the machine has no us
 
 TEST_CASE("the CUDA library has kernels up to the largest compiled head size and refuses larger ones", "[cuda]") {
   int max_head_size = 0;
-#define MH_CHECK(name, compiled)                                                    \
-  max_head_size = std::max(max_head_size, compiled);                                \
-  REQUIRE(api().attention_kernels(Dtype::name, compiled) != nullptr);               \
-  CHECK(api().attention_kernels(Dtype::name, compiled)->max_head_size == compiled); \
-  CHECK(api().attention_kernels(Dtype::name, 1)->max_head_size <= compiled);        \
-  CHECK(api().missing_kernels(Dtype::name, compiled) == nullptr);
+#define MH_CHECK(type, head_size)                                                     \
+  max_head_size = std::max(max_head_size, head_size);                                 \
+  REQUIRE(api().attention_kernels(Dtype::type, head_size) != nullptr);                \
+  CHECK(api().attention_kernels(Dtype::type, head_size)->max_head_size == head_size); \
+  CHECK(api().attention_kernels(Dtype::type, 1)->max_head_size <= head_size);         \
+  CHECK(api().missing_kernels(Dtype::type, head_size) == nullptr);
   MH_COMPILED(MH_CHECK)
 #undef MH_CHECK
   const std::string dtypes = kCompiledDtypes, sizes = kCompiledHeadSizes, dtype_name = dtypes.substr(0, 4);

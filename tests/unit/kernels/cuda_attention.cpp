@@ -121,7 +121,8 @@ TEST_CASE("num_splits minimises the time of split-KV on the multiprocessors of a
   // multiprocessors.
   CHECK(best_num_splits(8, 64, 132) == 16);
   CHECK(best_num_splits(1, 64, 132) == 64);
-  // Two splits of 8 tiles would need a second wave of thread blocks and save no time; with 64 tiles splits save time.
+  // Dividing 8 tiles into two splits would need a second wave of thread blocks and save no time; dividing 64 tiles into
+  // five splits saves time.
   CHECK(best_num_splits(70, 8, 132) == 1);
   CHECK(best_num_splits(70, 64, 132) == 5);
   // One tile, no tiles, and no thread blocks: no split.

@@ -180,7 +180,8 @@ void check_case(int64_t max_heads, int64_t max_length, bool has_relative_positio
   const ExpectClose<T> expect_close{exact_results.logit_magnitude};
   expect_close("lse", Doubles(lse.begin(), lse.end()), exact_results.lse, composed_results.lse,
                exact_results.lse_magnitude);
-  // Returns the magnitudes, increased for fp16 to allow for the additional rounding of exchanged probabilities.
+  // Returns the magnitudes, increased for fp16 to allow for the additional rounding of the probabilities that warps
+  // exchange in fp16.
   const auto add_exchange_rounding = [](Doubles magnitudes) {
     for (double& x : magnitudes) x *= std::is_same_v<T, Fp16> ? tolerance::kFp16ExchangeFactor : 1;
     return magnitudes;

@@ -1,5 +1,5 @@
-// The GPU kernels of optimisers, updates and sums of squares over many tensors, run in the emulator and compared with
-// naive loops in double precision.
+// The GPU kernels that update many parameters by the rule of an optimiser, and that sum the squares of many tensors,
+// run in the emulator and compared with naive loops in double precision.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <vector>

@@ -178,7 +178,7 @@ void check_case(const Case& c, const Sizes& sizes, at::ScalarType type, at::Devi
 }
 
 // Returns why the kernels of this build cannot compute this type and these sizes on the current GPU; "" if they can.
-// `has_head_mixing`, `has_relative_positions`: whether the kernels need head mixing and relative positions.
+// `has_head_mixing`, `has_relative_positions`: whether the attention has head mixing and relative positions.
 std::string no_kernels_reason(at::ScalarType type, int64_t size, int64_t heads, int64_t value_heads,
                               bool has_head_mixing, bool has_relative_positions = false) {
   attention::LayerSpec spec;
