@@ -1,5 +1,5 @@
-// Tests of predicted answers: metrics::AnswerSearch, which finds answers from start and end scores, compared with a
-// brute-force search; files of predictions; exact match and F1.
+// Tests of predictions: metrics::AnswerSearch, which finds answers from start and end scores, compared with a
+// brute-force search; files of predicted answers, classes and numbers; exact match and F1 of an answer.
 #include "metrics/answers.h"
 
 #include <rapidcheck.h>
@@ -212,9 +212,9 @@ TEST_CASE("predictions: written predictions read back equal and are scored again
 }
 
 TEST_CASE("predictions: exact match and F1 follow SQuAD 2.0 if questions may be unanswerable, else SQuAD 1.1") {
-  text::Question unanswerable, article_only, answerable;
+  text::Question unanswerable, empty_after_normalisation, answerable;
   unanswerable.is_unanswerable = true;
-  article_only.answers = {{"the", {}}};
+  empty_after_normalisation.answers = {{"the", {}}};
   answerable.answers = {{"the abc", {}}, {"a", {}}};
   auto score = [](const text::Question& q, const std::string& answer, bool may_be_unanswerable) {
     const auto s = metrics::answer_score(q, answer, may_be_unanswerable);
@@ -224,8 +224,8 @@ TEST_CASE("predictions: exact match and F1 follow SQuAD 2.0 if questions may be 
   CHECK(score(unanswerable, "", true) == Scores{1, 1});
   CHECK(score(unanswerable, "the", true) == Scores{1, 1});
   CHECK(score(unanswerable, "abc", true) == Scores{0, 0});
-  CHECK(score(article_only, "an", true) == Scores{1, 1});
-  CHECK(score(article_only, "an", false) == Scores{1, 0});  // SQuAD 1.1: F1 is 0 without a common word
+  CHECK(score(empty_after_normalisation, "an", true) == Scores{1, 1});
+  CHECK(score(empty_after_normalisation, "an", false) == Scores{1, 0});  // SQuAD 1.1: F1 is 0 without a common word
   CHECK(score(answerable, "", true) == Scores{0, 0});
   CHECK(score(answerable, "", false) == Scores{1, 0});
   CHECK(score(answerable, "abc", true) == Scores{1, 1});

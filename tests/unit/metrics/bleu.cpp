@@ -312,11 +312,11 @@ TEST_CASE("inconsistent BLEU options are refused", "[bleu]") {
 
 namespace {
 
-Words letters(const std::string& text) {
-  Words separate_letters;
+Words characters_of(const std::string& text) {
+  Words separate_characters;
   for (char c : text)
-    if (c != ' ') separate_letters.emplace_back(1, c);
-  return separate_letters;
+    if (c != ' ') separate_characters.emplace_back(1, c);
+  return separate_characters;
 }
 
 // Returns precision and recall of the n-grams of length n; -1 for both if hypothesis or reference has no such n-gram.
@@ -345,8 +345,9 @@ double naive_chrf(const Words& hypothesis, const Words& reference, size_t word_o
     if (precision < 0) return;
     precision_sum += precision, recall_sum += recall, ++num_orders;
   };
-  const Words hypothesis_letters = letters(join(hypothesis, "")), reference_letters = letters(join(reference, ""));
-  for (size_t n = 1; n <= 6; ++n) add(hypothesis_letters, reference_letters, n);
+  const Words hypothesis_characters = characters_of(join(hypothesis, "")),
+              reference_characters = characters_of(join(reference, ""));
+  for (size_t n = 1; n <= 6; ++n) add(hypothesis_characters, reference_characters, n);
   for (size_t n = 1; n <= word_order; ++n) add(chrf_words(hypothesis), chrf_words(reference), n);
   if (precision_sum + recall_sum == 0) return 0;
   precision_sum /= num_orders, recall_sum /= num_orders;
