@@ -1,4 +1,5 @@
-// Adaptive input and adaptive softmax against naive loops in double precision; published parameter counts.
+// Adaptive input and adaptive softmax: published parameter counts, results against naive loops in double precision,
+// updates, dropout, bf16, memory, initial values, and refusal of invalid options.
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
 
@@ -189,9 +190,9 @@ ModelOptions options_with(std::vector<int64_t> cutoffs, int64_t factor, int64_t 
 }  // namespace
 
 TEST_CASE("parameter counts of models with adaptive input and softmax equal those of publications", "[adaptive]") {
-  // Baevski & Auli on WikiText-103, with heads of size 128, and Mixhead's tables 7 to 10, which keep the width and
-  // change the size of heads; the comments give the published counts. fairseq's dictionary has 267,744 rows, padded to
-  // a multiple of 8; the 267,735 entries without padding give the same digits.
+  // Baevski & Auli on WikiText-103, with heads of size 128, and tables 7 to 10 of the Mixhead paper, which keep the
+  // width and change the size of heads; the comments give the published counts. fairseq's dictionary has 267,744 rows,
+  // padded to a multiple of 8; the 267,735 entries without padding give the same digits.
   auto baevski = [](const char* cutoffs, int64_t head_size, int64_t vocabulary_size) {
     return num_trainable_parameters(
         str("[model]\nlayers = 16\nwidth = 1024\nffn = 4096\nfinal_norm = false\ntied_projections = true\n"
@@ -218,7 +219,8 @@ TEST_CASE("parameter counts of models with adaptive input and softmax equal thos
   // Transformer-XL on WikiText-103, 151M. Bands as wide as the model have no projections, so that the adaptive softmax
   // adds only the weights and biases of the classes, one for each tail band, to a plain softmax.
   CHECK(xl("layers = 16\nwidth = 410\nffn = 2100\ncutoff_factor = 1\n", "heads = 10\n", 267735) == 151107538);
-  // On One Billion Word, 294M in Mixhead: separate projections of input and output, also for the first band.
+  // Transformer-XL on One Billion Word, 294M in the Mixhead paper: separate projections of input and output, also for
+  // the first band.
   CHECK(xl("layers = 18\nwidth = 1024\nffn = 4096\nproject_head = true\n", "heads = 8\n", 793471) == 294452082);
   // Skip Cross-Head on WikiText-103, 122M: nothing tied; bands of width 624, 156, 39 and 9.
   CHECK(xl("layers = 15\nwidth = 624\nffn = 2496\nproject_head = true\ntied = false\n", "heads = 16\n", 267735) ==

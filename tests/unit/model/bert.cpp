@@ -1,4 +1,4 @@
-// The encoder and the outputs of its heads: parameter counts, equations, padding, options.
+// The encoder and its output heads: parameter counts, equations, padding, options.
 #include <c10/core/GradMode.h>
 
 #include <algorithm>

@@ -132,7 +132,8 @@ TEST_CASE("beam search on the test device returns the hypotheses of the CPU", "[
         const search::Hypothesis &actual = hypotheses[0][i][n], &expected = hypotheses[1][i][n];
         CHECK(actual.tokens == expected.tokens);
         // The bound is relative to |log-probability| or, if larger, the number of tokens, since the logits that cancel
-        // in the log-probability of each token have a magnitude of at least 1. The length penalty divides both.
+        // in the log-probability of each token have a magnitude of at least 1. The length penalty divides the
+        // log-probability and its error by the same number.
         const double magnitude =
             std::max(1.0, static_cast<double>(expected.tokens.size()) / std::abs(expected.log_probability));
         CHECK(actual.score == rounding::within(expected.score, pass_bound * magnitude * std::abs(expected.score)));

@@ -16,8 +16,9 @@ struct NamedResult {
   at::Tensor value;
 };
 
-// Returns the hidden states and gradients of two training passes with dropout, of which the second reads the memory of
-// the first if the model has a memory, and all parameters that are not trained, such as running statistics.
+// Returns the hidden states of two training passes with dropout, of which the second reads the memory of the first if
+// the model has a memory; the gradients, summed over the two passes; and all parameters that are not trained, such as
+// running statistics.
 std::vector<NamedResult> train_twice(const std::string& toml, bool recomputes, bool is_bf16) {
   const bool is_encoder_only = toml.find("'bert'") != toml.npos;
   ModelConfig config = models::parse_model_config(toml);

@@ -115,7 +115,7 @@ TEST_CASE("parameter counts of Transformer-XL equal published sizes and the form
         .num_trainable_elements();
   };
   CHECK(count("layers = 12\ntied = false\n", "", 204) == 41159884);
-  // WikiText-2, 40M in Mixhead.
+  // Transformer-XL on WikiText-2: 40M in the Mixhead paper.
   CHECK(count("layers = 16\nwidth = 410\nffn = 1000\n", "heads = 10\n", 33278) == 40294878);
   for (auto [d, h, k, f, layers] : {std::tuple{16, 4, 0, 24, 1}, {20, 3, 7, 30, 3}, {410, 10, 41, 2100, 16}}) {
     const int64_t inner = h * (k > 0 ? k : d / h);
@@ -321,7 +321,8 @@ TEST_CASE("Skip-Retain with rate 0 equals the model without Skip-Retain in every
 }
 
 TEST_CASE("ages of memories under Skip-Retain are geometrically distributed with mean 1 / (1 - p)", "[txl]") {
-  // Skips are independent, so a memory has the age n, in segments, with the probability p^(n - 1) (1 - p).
+  // The skips of a layer are independent and have the probability p, so its memory has the age n, in segments, with the
+  // probability p^(n - 1) (1 - p).
   auto model = build_language_model(
       parse_model_config(str(kPublished, "layers = 8\nwidth = 2\nffn = 1\ntransformer-xl.memory = 1\n"), "heads = 1\n"),
       {30}, at::kCPU);
@@ -375,9 +376,9 @@ TEST_CASE("a layer attends to its memory at the true positions after skipped upd
     attention::AttentionOptions options;
     config.read("attention", options);
     ParameterList parameters(at::kCPU);
-    auto shape =
+    auto layer_spec =
         attention::make_layer_spec(options, attention::AttentionKind::decoder_self, 0, 16, "decoder.layers.0.self");
-    attention::AttentionLayer attention(parameters, options, shape, {});
+    attention::AttentionLayer attention(parameters, options, layer_spec, {});
     for (auto& p : parameters.all()) p.master().detach().copy_(model->parameters().find(p.name())->master().detach());
     at::Tensor input = mh::nn::embedding(x, model->parameters().find("decoder.embedding.weight")->master(), 4);
     std::vector<int64_t> positions;
