@@ -117,13 +117,13 @@ TEST_CASE("loss and gradients of a training step on a GPU agree with the CPU", "
     };
     // Rounding has about the effect of a change of each weight by one unit roundoff or, in fp32, by the error of split
     // products in attention, which is larger.
-    const double unit_roundoff = bf16 ? tolerance::kBf16 : tolerance::kSplitProductError;
+    const double relative_error = bf16 ? tolerance::kBf16 : tolerance::kSplitProductError;
     const auto cpu_results = results(at::kCPU, 0), gpu_results = results(gpu, 0),
-               perturbed_results = results(at::kCPU, unit_roundoff);
+               perturbed_results = results(at::kCPU, relative_error);
     for (size_t i = 0; i < cpu_results.size(); ++i) {
       INFO("result " << i);
       CHECK(error(gpu_results[i], cpu_results[i]) <=
-            tolerance::composed_error_bound(error(perturbed_results[i], cpu_results[i]), unit_roundoff,
+            tolerance::composed_error_bound(error(perturbed_results[i], cpu_results[i]), relative_error,
                                             max_abs(cpu_results[i])));
     }
   }

@@ -236,8 +236,8 @@ TEST_CASE("add_and_norm and its gradients equal dropout, sum and layer norm in d
     const at::Tensor dropout_mask = nn::dropout(at::ones_like(x0), p, forward_context, "place", 2).to(at::kDouble);
     const auto results = [&](const at::Tensor& x, const at::Tensor& y, const at::Tensor& gain, const at::Tensor& shift,
                              const nn::SumAndNorm& result) {
-      const at::Tensor norms = (result.norm * dnorm.to(result.norm.scalar_type())).sum();
-      (with_sum ? norms + (result.sum * dsum.to(result.sum.scalar_type())).sum() : norms).backward();
+      const at::Tensor norm_loss = (result.norm * dnorm.to(result.norm.scalar_type())).sum();
+      (with_sum ? norm_loss + (result.sum * dsum.to(result.sum.scalar_type())).sum() : norm_loss).backward();
       return std::vector<at::Tensor>{result.sum.detach(), result.norm.detach(), x.grad(), y.grad(),
                                      gain.grad(),         shift.grad()};
     };

@@ -81,7 +81,7 @@ Reference reference(const at::Tensor& hidden, const at::Tensor& weight, const at
 TEST_CASE("sliced cross-entropy, its gradients and its log-probabilities match the equation", "[ops]") {
   at::manual_seed(1);
   struct Case {
-    int64_t n, d, rows, vocabulary_size;
+    int64_t n, d, num_weight_rows, vocabulary_size;
     double e;
     bool has_bias;
   };
@@ -91,8 +91,8 @@ TEST_CASE("sliced cross-entropy, its gradients and its log-probabilities match t
                  {200, 16, 129, 128, 0.3, true},
                  {2100, 4, 4200, 4117, 0.1, false}}) {
     INFO("N " << c.n << " d " << c.d << " vocabulary " << c.vocabulary_size);
-    at::Tensor hidden = at::randn({c.n, c.d}), weight = at::randn({c.rows, c.d}), bias;
-    if (c.has_bias) bias = at::randn({c.rows});
+    at::Tensor hidden = at::randn({c.n, c.d}), weight = at::randn({c.num_weight_rows, c.d}), bias;
+    if (c.has_bias) bias = at::randn({c.num_weight_rows});
     at::Tensor targets = at::randint(c.vocabulary_size, {c.n}, at::kLong);
     if (c.n > 3) targets[2] = -1;
     Reference expected = reference(hidden, weight, bias, targets, c.vocabulary_size, c.e);
