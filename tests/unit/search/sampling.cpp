@@ -48,12 +48,12 @@ Approx near_log_probability(model::LanguageModel& model, double log_p, const dat
 
 ScoredTokens score(model::LanguageModel& model, const std::vector<int32_t>& text, const data::ScoringOptions& options) {
   ScoredTokens s;
-  task::ScoreCallbacks observer;
-  observer.on_token = [&](const task::TokenScore& token_score) {
+  task::ScoreCallbacks callbacks;
+  callbacks.on_token = [&](const task::TokenScore& token_score) {
     s.indices.push_back(token_score.index);
     s.log_probabilities.push_back(token_score.log_probability);
   };
-  const task::NllSum total = task::score(model, corpora::text_of(text, 0), options, observer);
+  const task::NllSum total = task::score(model, corpora::text_of(text, 0), options, callbacks);
   CHECK(total.num_tokens == static_cast<int64_t>(s.indices.size()));
   return s;
 }
