@@ -21,15 +21,15 @@ namespace {
 using TokenIds = std::vector<int32_t>;
 using Words = std::vector<std::string>;
 
-std::string letter(uint8_t byte) {
+std::string piece_of_byte(uint8_t byte) {
   std::string text;
   append_utf8(character_of_byte(byte), text);
   return text;
 }
 
-std::string letters(const std::string& bytes) {
+std::string piece_of_bytes(const std::string& bytes) {
   std::string text;
-  for (char byte : bytes) text += letter(static_cast<uint8_t>(byte));
+  for (char byte : bytes) text += piece_of_byte(static_cast<uint8_t>(byte));
   return text;
 }
 
@@ -38,12 +38,12 @@ std::string letters(const std::string& bytes) {
 std::pair<std::vector<Piece>, std::vector<Merge>> pieces_and_merges(
     const std::vector<std::pair<std::string, std::string>>& byte_merges) {
   std::vector<Piece> pieces;
-  for (int byte = 255; byte >= 0; --byte) pieces.push_back({letter(static_cast<uint8_t>(byte)), 0});
+  for (int byte = 255; byte >= 0; --byte) pieces.push_back({piece_of_byte(static_cast<uint8_t>(byte)), 0});
   pieces.insert(pieces.begin() + 100, {kEndOfText, 0});
   std::vector<Merge> merges;
   for (const auto& [left, right] : byte_merges) {
-    merges.push_back({letters(left), letters(right)});
-    const std::string joined = letters(left + right);
+    merges.push_back({piece_of_bytes(left), piece_of_bytes(right)});
+    const std::string joined = piece_of_bytes(left + right);
     if (std::none_of(pieces.begin(), pieces.end(), [&](const Piece& p) { return p.text == joined; }))
       pieces.push_back({joined, 0});
   }
@@ -111,7 +111,7 @@ Words naive_words(const std::u32string& text) {
 TokenIds naive_encode_word(const std::string& word, const std::vector<Piece>& pieces,
                            const std::vector<Merge>& merges) {
   Words symbols;
-  for (char byte : word) symbols.push_back(letter(static_cast<uint8_t>(byte)));
+  for (char byte : word) symbols.push_back(piece_of_byte(static_cast<uint8_t>(byte)));
   for (;;) {
     std::optional<std::pair<size_t, size_t>> best;
     for (size_t i = 0; i + 1 < symbols.size(); ++i)
@@ -144,14 +144,14 @@ const std::vector<std::pair<std::string, std::string>> kMerges{{"a", "b"}, {" ",
 }  // namespace
 
 TEST_CASE("character_of_byte() equals GPT-2's bytes_to_unicode()", "[byte-bpe]") {
-  CHECK(letter(' ') == "\u0120");
-  CHECK(letter('\n') == "\u010a");
-  CHECK(letter(0) == "\u0100");
-  CHECK(letter('A') == "A");
-  CHECK(letter(0xA1) == "\u00a1");
-  CHECK(letter(0xAD) == "\u0143");
-  CHECK(letter(0xA0) == "\u0142");
-  CHECK(letter(0x7F) == "\u0121");
+  CHECK(piece_of_byte(' ') == "\u0120");
+  CHECK(piece_of_byte('\n') == "\u010a");
+  CHECK(piece_of_byte(0) == "\u0100");
+  CHECK(piece_of_byte('A') == "A");
+  CHECK(piece_of_byte(0xA1) == "\u00a1");
+  CHECK(piece_of_byte(0xAD) == "\u0143");
+  CHECK(piece_of_byte(0xA0) == "\u0142");
+  CHECK(piece_of_byte(0x7F) == "\u0121");
   for (int byte = 0; byte < 256; ++byte)
     CHECK(byte_of_character(character_of_byte(static_cast<uint8_t>(byte))) == byte);
   for (char32_t invalid : {U' ', U'\u00ad', U'\u0144', U'\u4e2d', U'\x01'}) CHECK(byte_of_character(invalid) == -1);

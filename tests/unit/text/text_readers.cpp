@@ -212,7 +212,7 @@ TEST_CASE("PairBatches counts every byte of its files, line ends included", "[te
   }
 }
 
-TEST_CASE("the error in the earlier line of two files is reported; for equal lines, the error in the source",
+TEST_CASE("the error in the earlier line of two files is reported; for equal line numbers, the error in the source",
           "[text]") {
   const Folder folder;
   const std::vector<std::string> files{folder.file("source"), folder.file("target")};

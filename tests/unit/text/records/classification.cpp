@@ -201,8 +201,7 @@ TEST_CASE("every line after the header becomes a record; malformed lines are ref
   CHECK(sequence(headerless_result.shard, 0, 2) == TokenIds{1500});
   CHECK(sequence(headerless_result.shard, 1, 1) == TokenIds{7});
   CHECK(sequence(headerless_result.shard, 0, 0) == TokenIds{5});
-  // Malformed lines of a file with labels are refused unless `drop_malformed` is set; invalid labels, text and headers
-  // are always refused.
+  // Malformed lines of a file with labels are refused unless `drop_malformed` is set.
   CHECK(encode_files({"1.5\ta\tb\n2\tb\n"}, number_task(), {"2", "3", "1", false}).status == 3);
   const std::string malformed = "x\ty\tz\na\tb\nb\tc\tno\na\tb\tc\tno\n";
   CHECK(encode_files({malformed}, pair_task(), columns).status == 3);
@@ -212,6 +211,7 @@ TEST_CASE("every line after the header becomes a record; malformed lines are ref
   CHECK(sequence(result_without_malformed.shard, 0, 0) == TokenIds{6});
   // No line of a file without labels may be dropped, since predictions for the file are numbered by line.
   CHECK(encode_files({"x\ty\na\n"}, pair_task(), {"x", "y", ""}, true).status == 3);
+  // Invalid labels, text and headers are always refused.
   CHECK(encode_files({"x\ty\tz\na\tb\tmaybe\n"}, pair_task(), columns, true).status == 3);
   CHECK(encode_files({"x\ty\tz\na\tb\t6\n"}, number_task(), columns).status == 3);
   CHECK(encode_files({"x\ty\tz\na\tb\xff\tno\n"}, pair_task(), columns).status == 3);

@@ -128,9 +128,9 @@ PretrainingOptions random_options() {
   return options;
 }
 
-// Checks that `row` consists of the segments in `plan`, truncated to options.max_length, with special tokens and
+// Checks that `row` consists of the segments `pair`, truncated to options.max_length, with special tokens and
 // predicted tokens as `options` specifies.
-void check_row(const Corpus& corpus, const PretrainingOptions& options, const PretrainingExamples::SegmentPair& plan,
+void check_row(const Corpus& corpus, const PretrainingOptions& options, const PretrainingExamples::SegmentPair& pair,
                const Example& row) {
   const Sentence tokens = tokens_before_masking(row);
   const auto size = static_cast<int64_t>(tokens.size());
@@ -141,8 +141,8 @@ void check_row(const Corpus& corpus, const PretrainingOptions& options, const Pr
   RC_ASSERT(std::count(tokens.begin(), tokens.end(), kSeparator) == (options.next_sentence ? 2 : 1));
   RC_ASSERT(tokens[static_cast<size_t>(row.first_segment_length) - 1] == kSeparator);
   RC_ASSERT((row.first_segment_length == size) == !options.next_sentence);
-  RC_ASSERT(row.targets[0] == (options.next_sentence ? (plan.is_next_sentence ? 0 : 1) : -1));
-  const Sentence first = corpus.tokens_of(plan.first), second = corpus.tokens_of(plan.second);
+  RC_ASSERT(row.targets[0] == (options.next_sentence ? (pair.is_next_sentence ? 0 : 1) : -1));
+  const Sentence first = corpus.tokens_of(pair.first), second = corpus.tokens_of(pair.second);
   const Sentence first_segment(tokens.begin() + 1, tokens.begin() + row.first_segment_length - 1);
   RC_ASSERT(position_in(first_segment, first) >= 0);
   Sentence second_segment;
@@ -187,20 +187,20 @@ TEST_CASE("the segments of rows are contiguous sentences of one document, and ev
     };
     std::set<uint32_t> covered_sentences;
     for (int64_t i = 0; i < epoch.size(); ++i) {
-      const PretrainingExamples::SegmentPair& plan = epoch.segment_pair(i);
+      const PretrainingExamples::SegmentPair& pair = epoch.segment_pair(i);
       const Example row = epoch.make(i);
       RC_ASSERT(static_cast<int64_t>(row.tokens.size()) == epoch.length(i));
-      check_row(corpus, options, plan, row);
-      for (uint32_t s = plan.first.begin; s < plan.first.end; ++s) covered_sentences.insert(s);
-      if (options.next_sentence && plan.is_next_sentence) {
-        RC_ASSERT(plan.second.begin == plan.first.end);
-        RC_ASSERT(document_of(plan.second.end - 1) == document_of(plan.first.begin));
-        for (uint32_t s = plan.second.begin; s < plan.second.end; ++s) covered_sentences.insert(s);
+      check_row(corpus, options, pair, row);
+      for (uint32_t s = pair.first.begin; s < pair.first.end; ++s) covered_sentences.insert(s);
+      if (options.next_sentence && pair.is_next_sentence) {
+        RC_ASSERT(pair.second.begin == pair.first.end);
+        RC_ASSERT(document_of(pair.second.end - 1) == document_of(pair.first.begin));
+        for (uint32_t s = pair.second.begin; s < pair.second.end; ++s) covered_sentences.insert(s);
       } else if (options.next_sentence) {
-        RC_ASSERT(document_of(plan.second.begin) != document_of(plan.first.begin));
-        RC_ASSERT(document_of(plan.second.begin) == document_of(plan.second.end - 1));
+        RC_ASSERT(document_of(pair.second.begin) != document_of(pair.first.begin));
+        RC_ASSERT(document_of(pair.second.begin) == document_of(pair.second.end - 1));
       }
-      RC_ASSERT(document_of(plan.first.begin) == document_of(plan.first.end - 1));
+      RC_ASSERT(document_of(pair.first.begin) == document_of(pair.first.end - 1));
     }
     // Each sentence of each document is in a first segment, or in a second segment that follows the first segment of
     // its row.
@@ -238,17 +238,17 @@ TEST_CASE("the number of predicted tokens of a row is known without masking the 
         options.max_length = 32, options.max_predictions = max_predictions;
         options.whole_word = whole_word, options.next_sentence = next_sentence;
         const PretrainingExamples training = make_pretraining(corpus, options);
-        const PretrainingExamples::Epoch plan = training.plan_epoch(1);
+        const PretrainingExamples::Epoch epoch = training.plan_epoch(1);
         std::vector<int64_t> rows;
-        size_t num_words = 0;
-        for (int64_t i = 0; i < plan.size(); ++i) {
-          const size_t num_predicted = count_predicted(plan.make(i));
-          CHECK(plan.count_predicted_tokens(i) == static_cast<int64_t>(num_predicted));
+        size_t total_predicted = 0;
+        for (int64_t i = 0; i < epoch.size(); ++i) {
+          const size_t num_predicted = count_predicted(epoch.make(i));
+          CHECK(epoch.count_predicted_tokens(i) == static_cast<int64_t>(num_predicted));
           rows.push_back(i);
-          num_words += num_predicted;
+          total_predicted += num_predicted;
         }
-        const double weight = static_cast<double>(num_words) / static_cast<double>(rows.size());
-        CHECK(plan.next_sentence_weight(rows) == (next_sentence ? weight : 1));
+        const double weight = static_cast<double>(total_predicted) / static_cast<double>(rows.size());
+        CHECK(epoch.next_sentence_weight(rows) == (next_sentence ? weight : 1));
       }
 }
 

@@ -213,7 +213,7 @@ TEST_CASE("squad: records whose fields contradict each other are refused") {
     return status_of([&] { text::decode_question_record(fields, "test", 1); });
   };
   auto bytes = [](const std::string& s) { return Field(s.begin(), s.end()); };
-  auto fields_with_value = [](Field field, size_t i, int32_t value) {
+  auto replace_element = [](Field field, size_t i, int32_t value) {
     field[i] = value;
     return field;
   };
@@ -222,12 +222,11 @@ TEST_CASE("squad: records whose fields contradict each other are refused") {
   CHECK(status(1, Field(valid_fields[1].begin() + 1, valid_fields[1].end())) == 3);
   CHECK(status(2, Field(valid_fields[2].begin() + 1, valid_fields[2].end())) == 3);
   CHECK(status(3, {}) == 3);
-  CHECK(status(2, fields_with_value(valid_fields[2], 0, valid_fields[3][0])) == 3);  // an empty token
-  CHECK(status(3, fields_with_value(valid_fields[3], valid_fields[3].size() - 1, 100)) ==
-        3);                                                                                  // a token beyond the text
-  CHECK(status(2, fields_with_value(valid_fields[2], valid_fields[2].size() - 1, 0)) == 3);  // begins not ascending
+  CHECK(status(2, replace_element(valid_fields[2], 0, valid_fields[3][0])) == 3);            // an empty token
+  CHECK(status(3, replace_element(valid_fields[3], valid_fields[3].size() - 1, 100)) == 3);  // a token beyond the text
+  CHECK(status(2, replace_element(valid_fields[2], valid_fields[2].size() - 1, 0)) == 3);    // begins not ascending
   CHECK(status(4, Field(valid_fields[4].begin(), valid_fields[4].end() - 1)) == 3);          // text one byte too short
-  CHECK(status(4, fields_with_value(valid_fields[4], valid_fields[4].size() - 1, 'x')) ==
+  CHECK(status(4, replace_element(valid_fields[4], valid_fields[4].size() - 1, 'x')) ==
         3);  // text differs from the answer
   CHECK(status(5, bytes("{")) == 3);
   CHECK(status(5, bytes("[]")) == 3);
