@@ -1,5 +1,5 @@
 // Fine-tuning of selected parameters (train.trainable): all other parameters stay bit-identical, and resume gives
-// bit-identical weights.
+// bit-identical weights; the configuration that fine-tuning inherits from a checkpoint.
 #include "train/finetune.h"
 
 #include <catch2/catch.hpp>
@@ -215,8 +215,9 @@ TEST_CASE("fine-tuning inherits parameter groups and block coordinate descent, b
   CHECK(inherited_sections(io::Checkpoint(folder.file("plain") + "/last.safetensors")).empty());
 }
 
-TEST_CASE("later sources of a configuration override earlier ones, and only fine-tuning inherits and sets a length",
-          "[finetune]") {
+TEST_CASE(
+    "later sources of a configuration override earlier ones, and only fine-tuning inherits groups and sets a length",
+    "[finetune]") {
   Folder folder;
   write_text(folder.file("t.mhs"), repeating_tokens(400));
   train_in_folder(folder, "first", kExperts + train_length(2));

@@ -16,8 +16,8 @@ using train::GradientBuckets;
 
 namespace {
 
-// A model of a few parameters of different sizes: a lookup table that is also a product operand, product operands, an
-// fp32 vector, and a parameter that no loss depends on.
+// A model of a few parameters of different sizes: a lookup table that is also a product operand, a product operand, an
+// fp32 vector, a vector that only micro-batch 1 uses, and a vector that no loss depends on.
 struct SmallModel {
   nn::ParameterList parameters{at::kCPU};
   nn::Parameter *table, *weight, *bias, *rarely_used, *unused;
@@ -62,9 +62,9 @@ Gradients gradients_of_one_process(const std::vector<int64_t>& micro_batches, bo
   return model.gradients();
 }
 
-// Returns the gradients of process 0 of a job whose process r accumulates the micro-batches shares[r], in the second of
-// two passes. Sets `num_started_early` to the minimum over the processes of the number of buckets whose sum started
-// before the end of the last backward pass.
+// Returns the gradients of a job whose process r accumulates the micro-batches shares[r], in the second of two passes.
+// Throws an exception if the gradients differ between the processes. Sets `num_started_early` to the minimum over the
+// processes of the number of buckets whose sum started before the end of the last backward pass.
 Gradients gradients_of_processes(const std::vector<std::vector<int64_t>>& shares, bool has_bf16_copies,
                                  int64_t bucket_bytes, size_t& num_started_early) {
   Gradients result;

@@ -1,5 +1,5 @@
-// Masked language modelling: training on short documents in short rows, and the limits on the number of predicted words
-// in a row.
+// Masked language modelling: training on short documents in short rows, limits on the number of predicted words in a
+// row, and training in two phases with different row lengths.
 #include "text/records/masked_words.h"
 
 #include <catch2/catch.hpp>

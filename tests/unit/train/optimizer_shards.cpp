@@ -1,4 +1,4 @@
-// The division of the elements of an optimiser among processes.
+// The division of the elements of all parameters among the processes that hold and update their moments.
 #include "train/optimizer_shards.h"
 
 #include <catch2/catch.hpp>

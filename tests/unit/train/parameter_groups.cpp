@@ -41,8 +41,8 @@ TEST_CASE("frozen parameters do not change, and Adam's bias correction starts wh
   const double lr = 0.01, beta1 = options.betas[0], beta2 = options.betas[1],
                largest_gradient = numbers::max_abs(moment) / (1 - beta1);
   const at::Tensor first_step = find(unfrozen_run, query) - find(start, query);
-  // The difference of two weights has one rounding of a weight, and the step has about 10 roundings. With β in fp32,
-  // 1 - β has the relative error kFp32 / (1 - β).
+  // The difference of two weights has the roundings of the weight and of the difference, and the step has about 10
+  // roundings. With β in fp32, 1 - β has the relative error kFp32 / (1 - β).
   const double step_error = tolerance::chain_error_bound(10, tolerance::kFp32, lr) +
                             lr * tolerance::kFp32 * (1 / (1 - beta1) + 0.5 / (1 - beta2));
   CHECK(numbers::max_abs(first_step) ==

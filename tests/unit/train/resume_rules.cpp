@@ -56,7 +56,7 @@ const std::set<std::string> kChangeableUntilValidated{"data.valid_checksum", "tr
                                                       "train.validation.memory", "train.validation.metric"};
 const std::string kDecoding = "train.validation.decode.";
 
-ResumeRule change_rule_of(const std::string& key) {
+ResumeRule resume_rule_of(const std::string& key) {
   if (kChangeable.count(key) > 0) return ResumeRule::changeable;
   return kChangeableUntilValidated.count(key) > 0 || key.rfind(kDecoding, 0) == 0 ? ResumeRule::fixed_once_validated
                                                                                   : ResumeRule::fixed;
@@ -166,7 +166,7 @@ TEST_CASE("resume accepts changes of exactly the listed options, and its error o
         if (!run) continue;
         tested_keys.insert(str(key, is_validated));
         INFO(key << (is_validated ? ", of a run with a validation set" : ""));
-        const ResumeRule rule = change_rule_of(key);
+        const ResumeRule rule = resume_rule_of(key);
         CHECK(field->second.resume_rule == rule);
         const bool expected =
             rule == ResumeRule::changeable || (rule == ResumeRule::fixed_once_validated && !is_validated);

@@ -126,7 +126,8 @@ TEST_CASE("decay_from = start is refused for schedules without a decay to the en
   CHECK(refusal([&] { options.check(); }).find("train.schedule.period=5u") != std::string::npos);
 }
 
-// Checks the learning rates that the trainer logs, in runs of 10 updates and of a single update.
+// Checks the learning rates that the trainer logs, in runs of 10 updates and of a single update, and that the single
+// update changes the weights.
 TEST_CASE("a schedule that decays to 0 gives no update the learning rate 0, not even in a run of a single update") {
   using namespace runs;
   Folder folder;

@@ -56,7 +56,7 @@ void set_gradients(nn::ParameterList& parameters, int64_t update) {
   }
 }
 
-// Checks that `sharded` has the parameters and the moments of `plain`, bit for bit.
+// Checks that `sharded` has the parameters, the moments and the numbers of steps of `plain`, bit for bit.
 void check_equal(nn::ParameterList& plain_parameters, Optimizer& plain, nn::ParameterList& parameters,
                  Optimizer& sharded) {
   for (const nn::Parameter& p : plain_parameters.all()) {
@@ -207,7 +207,7 @@ TEST_CASE("sharded optimiser: a training state has the bytes of a state that is 
         TrainOptions shard_options = config.train;
         shard_options.shard = "optimizer";
         const std::string toml = "# a configuration";
-        // A model with its optimiser, training state and checkpointer. The three have equal weights and gradients.
+        // One run: a model with its optimiser, memories, training state and checkpointer.
         struct Run {
           std::unique_ptr<model::LanguageModel> model;
           std::unique_ptr<Optimizer> optimizer;
@@ -232,6 +232,8 @@ TEST_CASE("sharded optimiser: a training state has the bytes of a state that is 
           run.model->parameters().zero_gradients();
           run.state.update = update + 1;
         };
+        // `plain` and `sharded` start from the same weights, and their updates have the same gradients. `resumed`
+        // starts from other weights and then loads the training state of `sharded`.
         Run plain, sharded, resumed;
         make_run(plain, config.train, 5), make_run(sharded, shard_options, 5), make_run(resumed, shard_options, 6);
         for (int64_t update = 0; update < 2; ++update) train(plain, update), train(sharded, update);

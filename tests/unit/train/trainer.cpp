@@ -1,4 +1,5 @@
-// Optimizers compared with plain loops, batches of a text, training runs, validation and scoring.
+// Optimizers compared with plain loops, batches of a text, training runs, validation, scoring, and the files of a run
+// folder.
 #include <c10/core/GradMode.h>
 #include <fcntl.h>
 #include <sys/file.h>
@@ -313,7 +314,7 @@ TEST_CASE("gradient accumulation over micro-batches gives the update of the full
 TEST_CASE("runs with and without train.recompute end with the same weights, bit for bit") {
   Folder folder;
   write_text(folder.file("t.mhs"), deterministic_text(2000));
-  // The gates of a mixture of experts have running statistics, which the second forward pass must not change.
+  // The gates of a mixture of experts have running statistics, which the recomputation must not update a second time.
   int number = 0;
   for (const std::string model :
        {"precision = 'fp32'\n", "precision = 'bf16'\n",
@@ -408,7 +409,7 @@ TEST_CASE("a run folder names the owner of its lock, not that of an earlier run,
     CHECK_THROWS_WITH(RunFolder(path, false), Catch::Contains(str("process ", getpid(), " on ")));
   }
   CHECK(read_text_file(lock_file).empty());
-  // A process has locked the folder, but has not yet replaced the owner, a process that has ended.
+  // The folder is locked, but its lock file still names an earlier owner, a process that has ended.
   char host[256] = {};
   gethostname(host, sizeof host - 1);
   const pid_t child = fork();

@@ -46,7 +46,7 @@ TEST_CASE(
   Folder folder;
   write_text(folder.file("t.mhs"), repeating_tokens(400));
   // Gates do not change at learning rate 0, so an update with a pass of the gates (G) and a pass of the other
-  // parameters (F) equals an update with only the second pass.
+  // parameters (F) equals an update with only an F pass.
   const std::string method =
       "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\ndropout = 0.0\nnorm_statistics = 'batch'\n"
       "[train]\nlength = '9u'\nschedule.warmup = '9u'\noptimizer.rule = 'nag'\n"

@@ -1,4 +1,4 @@
-// The regulariser orthogonal-mixing: closed-form values and gradients, for one matrix and for a matrix by position.
+// The regulariser orthogonal-mixing: closed-form values and gradients, for one matrix and for one matrix per position.
 #include <c10/core/GradMode.h>
 
 #include <catch2/catch.hpp>
