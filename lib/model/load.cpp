@@ -25,10 +25,9 @@ std::optional<io::DType> dtype_of(const at::Tensor& tensor) {
   return std::nullopt;
 }
 
-// Returns `config`, the configuration of the checkpoint `checkpoint_name`, with `overrides` (assignments in the syntax
-// of
-// --set) applied. Throws Error(usage) for a key outside of [model] and [attention], for an unknown key, and for
-// overrides that add, remove or reshape a parameter.
+// Returns `config`, the configuration of the checkpoint `checkpoint_name`, after the assignments `overrides`, which
+// have the syntax of the option --set. Throws Error(usage) for a key outside of [model] and [attention], for an unknown
+// key, and for overrides that add, remove or reshape a parameter.
 ModelConfig apply_overrides(const std::string& checkpoint_name, const ModelConfig& config,
                             const std::vector<std::string>& overrides, const VocabularySizes& vocabulary_sizes) {
   Config new_config;
