@@ -59,14 +59,16 @@ struct HeadMixingRequirements {
   int all_tensors_tiles = 0;      // tiles of a stage with all streamed tensors (stage_has_all_tensors); 0: unused
   int exchanged_fragments = 0;    // fragments of a row tile (FragmentExchange)
   int weight_rows = 0;            // rows of mixing matrices (SharedMatrix)
-  // Numbers of streamed and resident tensors of a head, and whether a window is streamed with them
-  // (head_mixing/relative.h).
+  // Numbers of streamed and resident tensors of a head, and whether a row window is streamed with them: the rows of r
+  // (relative positions) that belong to the tile or, if rows of r are resident, the rows of k or v
+  // (head_mixing/relative.h). It is not the attention window, params.window.
   int streamed_tensors = 1, resident_tensors = 1;
   bool has_window = false;
 };
 
 constexpr int kHeadMixingWarps = 8, kMaxStages = 4;  // maximum number of warps of a block; of pipeline stages
-// Bytes of the products (16, 32) of a warp's 16 rows with a window; each row of products has 8 floats of padding.
+// Bytes of the products (16, 32) of a warp's 16 rows with 32 rows of the row window; each row of products has 8 floats
+// of padding.
 constexpr int kWindowProductBytes = 16 * (32 + 8) * static_cast<int>(sizeof(float));
 
 // Returns the maximum number of heads of a warp, limited by the registers. columns: fp32 accumulator columns of a head.
