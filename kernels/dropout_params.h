@@ -19,22 +19,22 @@ struct DropoutParams {
 };
 
 // The elements of a random stream that decide which elements of a tensor (B, …) are dropped. The tensor is divided into
-// runs of `run_size` elements, which are consecutive in the tensor and in the stream: run t of `num_rows` in head h of
-// `num_heads` in batch row b begins at element stream_offset + b * batch_stride + h * head_stride + t * row_stride of
-// the stream. If all elements of the tensor are consecutive in the stream, the tensor may be one run.
+// runs of `run_size` elements, which are consecutive in the tensor and in the stream: run t of `runs_per_head` in head
+// h of `num_heads` in batch row b begins at element stream_offset + b * batch_stride + h * head_stride + t * run_stride
+// of the stream. If all elements of the tensor are consecutive in the stream, the tensor may be one run.
 struct DropoutRange {
   DropoutParams params;
   uint64_t stream_offset;
   int64_t run_size;                               // elements
-  int64_t num_rows = 1, num_heads = 1;            // number of runs of a head; number of heads of a batch row
-  int64_t batch_stride, head_stride, row_stride;  // in elements of the stream
+  int64_t runs_per_head = 1, num_heads = 1;       // number of runs of a head; number of heads of a batch row
+  int64_t batch_stride, head_stride, run_stride;  // in elements of the stream
 
   // Returns the index in the stream of the first element of run number `run`. Runs are numbered in the order of the
   // tensor.
   constexpr uint64_t run_begin(int64_t run) const {
-    const int64_t head = run / num_rows;
+    const int64_t head = run / runs_per_head;
     return stream_offset + static_cast<uint64_t>(head / num_heads * batch_stride + head % num_heads * head_stride +
-                                                 run % num_rows * row_stride);
+                                                 run % runs_per_head * run_stride);
   }
 };
 

@@ -104,14 +104,14 @@ kernels::DropoutRange dropout_range_of(at::IntArrayRef sizes, double p, const nn
   if (forward_context.dropout_index == DropoutIndex::padded) {
     range.run_size = sizes[0] * row_size;
     range.batch_stride = row_size;
-    range.row_stride = sizes.back(), range.head_stride = has_heads ? sizes[2] * sizes[3] : 0;
+    range.run_stride = sizes.back(), range.head_stride = has_heads ? sizes[2] * sizes[3] : 0;
   } else {
     range.run_size = row_size;
     range.batch_stride = int64_t{1} << (64 - kBatchBits);
-    range.row_stride = int64_t{1} << kKeyBits, range.head_stride = int64_t{1} << (kKeyBits + kQueryBits);
+    range.run_stride = int64_t{1} << kKeyBits, range.head_stride = int64_t{1} << (kKeyBits + kQueryBits);
     require_bits("rows of a batch", forward_context.row_offset + sizes[0], kBatchBits);
     if (has_heads) {
-      range.run_size = sizes[3], range.num_rows = sizes[2], range.num_heads = sizes[1];
+      range.run_size = sizes[3], range.runs_per_head = sizes[2], range.num_heads = sizes[1];
       require_bits("heads", sizes[1], kHeadBits);
       require_bits("queries", sizes[2], kQueryBits);
       require_bits("keys", sizes[3], kKeyBits);

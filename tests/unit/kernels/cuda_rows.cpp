@@ -264,23 +264,23 @@ void check_dropout() {
   range.params = make_dropout(key, 7, 8, 0.4), range.stream_offset = static_cast<uint64_t>(pick(0, 1 << 20));
   const bool has_runs = pick(0, 1) == 1;
   range.run_size = has_runs ? pick(1, 40) : pick(0, 5000);
-  if (has_runs) range.num_rows = pick(1, 5), range.num_heads = pick(1, 4);
-  range.row_stride = range.run_size + pick(0, 100),
-  range.head_stride = range.num_rows * range.row_stride + pick(0, 100);
+  if (has_runs) range.runs_per_head = pick(1, 5), range.num_heads = pick(1, 4);
+  range.run_stride = range.run_size + pick(0, 100),
+  range.head_stride = range.runs_per_head * range.run_stride + pick(0, 100);
   range.batch_stride = range.num_heads * range.head_stride + (int64_t{1} << pick(0, 40));
-  const int64_t num_runs = has_runs ? pick(0, 3) * range.num_heads * range.num_rows : 1,
+  const int64_t num_runs = has_runs ? pick(0, 3) * range.num_heads * range.runs_per_head : 1,
                 count = num_runs * range.run_size, offset = pick(0, 3);
   const auto x = random_values<T>(count + offset);
   std::vector<T> y(static_cast<size_t>(count), from_double<T>(NAN));
   host::EmulatedGpu device;
   RC_ASSERT(dropout<T>(host::Launcher{device}, range, x.data() + offset, y.data(), count) == nullptr);
   for (int64_t run = 0; run < num_runs; ++run) {
-    const int64_t t = run % range.num_rows, h = run / range.num_rows % range.num_heads,
-                  b = run / range.num_rows / range.num_heads;
+    const int64_t t = run % range.runs_per_head, h = run / range.runs_per_head % range.num_heads,
+                  b = run / range.runs_per_head / range.num_heads;
     const Doubles factors = dropout_factors(
         &range.params,
         range.stream_offset +
-            static_cast<uint64_t>(b * range.batch_stride + h * range.head_stride + t * range.row_stride),
+            static_cast<uint64_t>(b * range.batch_stride + h * range.head_stride + t * range.run_stride),
         range.run_size);
     for (int64_t i = 0; i < range.run_size; ++i) {
       const int64_t element = run * range.run_size + i;
