@@ -20,7 +20,8 @@ namespace mh::train {
 // A forward pass, a backward pass and an optimiser step over the batch of an update. An update has one training
 // pass unless a procedure requests several.
 struct TrainingPass {
-  nn::Requests requests{};  // requests to the stages of a method or to the backbone in this pass
+  // Requests to attention stages (scores, mixers, combiners) or to the backbone during this pass.
+  nn::Requests requests{};
   // Returns whether the pass trains a parameter; empty: the pass trains all parameters.
   std::function<bool(const nn::Parameter& parameter)> trains_parameter;
 };
