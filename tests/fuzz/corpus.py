@@ -132,7 +132,8 @@ def read_shard_header(shard):
     """Returns the JSON object and the vocabulary in the header of a shard."""
     payload_bytes, = struct.unpack_from("<I", shard, 4)
     json_bytes, = struct.unpack_from("<Q", shard, 16)
-    return json.loads(shard[24:24 + json_bytes]), shard[24 + json_bytes:payload_bytes]  # the checksum of 8 bytes follows
+    # The payload begins at byte 8 and ends with a checksum of 8 bytes, so the vocabulary ends at byte payload_bytes.
+    return json.loads(shard[24:24 + json_bytes]), shard[24 + json_bytes:payload_bytes]
 
 
 def with_provenance(shard, provenance):
