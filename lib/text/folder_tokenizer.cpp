@@ -146,8 +146,9 @@ class FolderReader {
       refuse_difference(file, str("the ", count_of(json_pieces.size(), "piece")),
                         "the additional piece '" + file_it->second + "'");
     refuse_difference(file, str("piece ", json_it->first, ", '", json_it->second, "',"),
-                      file_it == file_pieces.end() ? "the end of the file"
-                                                   : str("piece ", file_it->first, ", '", file_it->second, "'"));
+                      file_it == file_pieces.end()
+                          ? str("only ", count_of(file_pieces.size(), "piece"), ", without piece ", json_it->first)
+                          : str("piece ", file_it->first, ", '", file_it->second, "'"));
   }
 
   void require_equal_setting(const char* key, bool expected_value, const std::string& where) const {

@@ -200,11 +200,15 @@ class TokenizerJsonParser {
     const JsonNode tokens = root_.at("added_tokens");
     if (tokens.empty()) return;
     if (!tokens.value->is_array()) tokens.refuse("a list", abbreviate(*tokens.value));
-    for (const Json& token : *tokens.value) {
-      const Json &id = *JsonNode{&token, ""}.at("id").value, &piece = *JsonNode{&token, ""}.at("content").value;
-      if (!id.is_number_unsigned() || !piece.is_string() || piece.get_ref<const std::string&>().empty())
-        tokens.refuse("added tokens with the entries id and content", abbreviate(token));
-      result_.added_tokens.push_back({id, piece, token_flags(token)});
+    for (size_t i = 0; i < tokens.value->size(); ++i) {
+      const JsonNode token{&(*tokens.value)[i], str(tokens.path, "[", i, "]")};
+      const JsonNode id = token.at("id"), piece = token.at("content");
+      if (!id.value->is_number_unsigned())
+        id.refuse("the id of the added token, a whole number", id.empty() ? "none" : abbreviate(*id.value));
+      if (!piece.value->is_string() || piece.value->get_ref<const std::string&>().empty())
+        piece.refuse(str("the text of the added token with the id ", id.value->dump()),
+                     piece.empty() ? "none" : abbreviate(*piece.value));
+      result_.added_tokens.push_back({*id.value, *piece.value, token_flags(*token.value)});
     }
   }
 

@@ -135,10 +135,11 @@ gpt2-5|model["vocab"]["a"] = model["vocab"]["b"]|a unique id for each piece
 gpt2-5|del model["vocab"]["!"]|a piece with the id
 gpt2-5|added[-1]["id"] = 400|a piece with the id
 gpt2-5|added[-1]["id"] = 5|added_tokens: expected a token with a unique id
-gpt2-5|added[-1].pop("content")|id and content
+gpt2-5|added[-1].pop("id")|added_tokens[2].id: expected the id of the added token, a whole number; found none
+gpt2-5|added[-1].pop("content")|added_tokens[2].content: expected the text of the added token with the id 276
 gpt2-5|whole["post_processor"]["single"].append({"SpecialToken": {"id": "<sep>", "type_id": 0}})|post_processor
 gpt2-5|whole["decoder"] = {"type": "Metaspace"}|decoder: expected ByteLevel; found Metaspace
-gpt2-4|model["vocab"]["w9"] = 275; added[:] = added[:1]|vocab.json: expected
+gpt2-4|model["vocab"]["w9"] = 275; added[:] = added[:1]|vocab.json: expected piece 275, 'w9', of bad/tokenizer.json; found only 275 pieces, without piece 275
 gpt2-4|model["merges"].pop()|merges.txt: expected the merges of
 bert-5|whole["normalizer"]["clean_text"] = False|normalizer.clean_text
 bert-5|whole["normalizer"]["handle_chinese_chars"] = False|normalizer.handle_chinese_chars
@@ -152,7 +153,7 @@ bert-5|model["unk_token"] = "<unk>"|model.unk_token
 bert-5|model["max_input_chars_per_word"] = 50|model.max_input_chars_per_word
 bert-5|model["continuing_subword_prefix"] = "@@"|model.continuing_subword_prefix
 bert-5|model["type"] = "BPE"|expected WordPiece; found BPE
-bert-4|model["vocab"]["w9"] = 32|vocab.txt: expected
+bert-4|model["vocab"]["w9"] = 32|vocab.txt: expected piece 32, 'w9', of bad/tokenizer.json; found only 32 pieces, without piece 32
 T
 for bad in '[]' '{' '' '{"model": 3}'; do
   copy_to_bad gpt2-5; printf '%s' "$bad" > bad/tokenizer.json
