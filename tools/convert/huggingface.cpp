@@ -17,12 +17,24 @@ namespace mh::convert {
 
 namespace {
 
-// Throws Error(usage) for --average and --fold, which cannot be combined with a conversion in one run. `conversion`:
-// name of the conversion, for the error.
-void refuse_average_and_fold(const Arguments& args, const char* conversion) {
-  const char* next = "run mh-convert once for each step";
-  if (args.average) refuse_usage("--average", str("no ", conversion, " in the same run"), "both", next);
-  if (args.fold) refuse_usage("--fold", str("no ", conversion, " in the same run"), "both", next);
+bool is_folder(const std::string& file) { return std::filesystem::is_directory(file); }
+
+// Throws Error(usage) for a folder as an input of --average or --fold.
+void refuse_folder_to_average_or_fold(const Arguments& args) {
+  if (!args.average && !args.fold) return;
+  const auto folder = std::find_if(args.files.begin(), args.files.end(), is_folder);
+  refuse_usage(args.average ? "--average" : "--fold", args.average ? "checkpoint files" : "a checkpoint file",
+               str("the folder ", *folder, ", which mh-convert reads as a Hugging Face folder"),
+               str("first convert the folder to a checkpoint, then ", args.average ? "average" : "fold",
+                   "; or name a checkpoint in the folder"));
+}
+
+// Throws Error(usage) for --average and --fold together with --to huggingface.
+void refuse_average_and_fold_with_to(const Arguments& args) {
+  if (args.average || args.fold)
+    refuse_usage(args.average ? "--average" : "--fold", "no --to huggingface in the same run", "both",
+                 str("first write ", args.average ? "an averaged" : "a folded", " checkpoint with ",
+                     args.average ? "--average" : "--fold", ", then convert this checkpoint with --to huggingface"));
 }
 
 // Returns the name of a folder without trailing slashes.
@@ -39,13 +51,12 @@ void log_summary(const model::LoadedModel& model) {
 }  // namespace
 
 bool is_from_huggingface(const Arguments& args) {
-  return std::any_of(args.files.begin(), args.files.end(),
-                     [](const std::string& file) { return std::filesystem::is_directory(file); }) ||
+  return std::any_of(args.files.begin(), args.files.end(), is_folder) ||
          ((args.keep_padded_rows || args.seed != Arguments{}.seed) && !args.average && !args.fold);
 }
 
 void convert_from_huggingface(const Arguments& args) {
-  refuse_average_and_fold(args, "Hugging Face folder");
+  refuse_folder_to_average_or_fold(args);
   if (args.files.size() != 1)
     refuse_usage("mh-convert", "one Hugging Face folder", count_of(args.files.size(), "argument"),
                  "mh-convert --help shows examples");
@@ -65,7 +76,7 @@ void convert_from_huggingface(const Arguments& args) {
 }
 
 void convert_to_huggingface(const Arguments& args) {
-  refuse_average_and_fold(args, "--to huggingface");
+  refuse_average_and_fold_with_to(args);
   if (args.files.size() != 2)
     refuse_usage("--to huggingface", "a checkpoint and a new folder", count_of(args.files.size(), "argument"),
                  "mh-convert --help shows examples");
