@@ -278,7 +278,7 @@ class OutputValueSource : public ParameterSource {
       if (s.value_heads != s.output_heads)
         refuse_usage("--of output-value", "equal numbers of output heads and value heads in every layer",
                      str(s.value_heads, " value heads and ", s.output_heads, " output heads in ", s.name),
-                     "use another source, such as --of weight:NAME");
+                     "choose other matrices, such as --of weight:NAME");
       // Head i maps a hidden state x (a row vector) to x W^V_i W^O_i. Stored weights are transposed, (out, in).
       const at::Tensor value = v->master().detach().view({s.value_heads, s.value_size, s.width});
       const at::Tensor output = o->master().detach().view({s.width, s.value_heads, s.value_size}).transpose(0, 1);
