@@ -50,9 +50,11 @@ struct ScoringOptions {
     f.field("memory", memory,
             "length of the Transformer-XL memory in tokens; -1: model.transformer-xl.memory, or 0 with --context",
             between(-1, 1 << 24));
-    f.field("streams", streams,
-            "number of parallel streams of a text, for a model with a memory; 0: the default, 10 streams",
-            between(0, 1 << 24));
+    f.field(
+        "streams", streams,
+        "with a memory: number of parallel streams into which the text is divided, each with a memory of its own; 0: "
+        "the default, 10 streams",
+        between(0, 1 << 24));
     f.field("batch", batch,
             "batch size: number of sequences in a forward pass; affects speed, not results; 0: as many as fit in about "
             "4096 tokens",
