@@ -66,9 +66,10 @@ struct ExamplesOptions {
     f.field("labels", labels, "names of the classes in order, separated by commas, such as no,yes");
     f.field("number", label_bounds, "lower and upper bound of numeric labels, such as 0,5; replaces --labels",
             at_least(0));
-    f.field("metrics", metrics,
-            "metrics, separated by commas; classes: accuracy (default), f1 and matthews; numbers: pearson and spearman "
-            "(default: both)");
+    f.field(
+        "metrics", metrics,
+        "metrics by which predictions are scored, separated by commas; labels that are words: accuracy (default), f1 "
+        "and matthews; labels that are numbers: pearson and spearman (default: both)");
     f.field("name", name, "name of the task, and of the prediction file NAME.tsv");
     f.section("", threads);
   }
