@@ -342,7 +342,8 @@ const Registration<Bert> bert_entry(
     "are kept. BertForPreTraining, BertForMaskedLM, BertForNextSentencePrediction and BertModel get the head for "
     "masked "
     "words, and the head for next sentences if they have a pooler; BertForSequenceClassification gets the head for "
-    "classes, or the head for a number if it has one label; BertForQuestionAnswering gets the head for spans.");
+    "classes, or the head for a number (regression) if it has one label; BertForQuestionAnswering gets the head for "
+    "spans.");
 
 }  // namespace
 

@@ -29,7 +29,9 @@ bool selects(const std::string& entry, const nn::Parameter& p) {
 const std::vector<TrainableWord>& trainable_words() {
   using nn::HeadRole;
   static const std::vector<TrainableWord> words{
-      {"head", "The head of an encoder and its pooler, which a new task initialises from the seed.", {}},
+      {"head",
+       "The task head of an encoder (model.bert.head) and its pooler, which a new task initialises from the seed.",
+       {}},
       {"attention",
        "All parameters of attention layers.",
        {HeadRole::projection, HeadRole::output, HeadRole::gate, HeadRole::mixing, HeadRole::stage}},

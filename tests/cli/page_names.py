@@ -116,7 +116,7 @@ class NameList(NamedTuple):
 
 C_SOURCES = [f"{folder}/**/*{suffix}" for folder in ("lib", "kernels", "tools") for suffix in (".cpp", ".h")]
 SCORING = "tools/common/shard_source.cpp"  # columns of several tools
-EVALUATION = (".Ss Language models", ".Ss Encoders with a head", ".Ss Translation models")
+EVALUATION = (".Ss Language models", ".Ss Encoders with a task head", ".Ss Translation models")
 TOOLS = ("convert", "eval", "prep", "prune", "spectrum", "swap", "train")
 LISTS = [
     NameList("mh-checkpoint.5", "type of tensors", lambda text: set(re.findall(r"\b[A-Z]+\d*\b", " ".join(re.findall(r"^\.Li dtype\n(.*),$", text, re.MULTILINE)))),

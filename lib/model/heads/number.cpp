@@ -39,7 +39,8 @@ class NumberTaskHead : public TaskHead {
   }
 };
 
-const Registration<NumberTaskHead> number_head_entry(task_heads(), "number", "number for a text");
+const Registration<NumberTaskHead> number_head_entry(task_heads(), "number",
+                                                     "one real number predicted for each text (regression)");
 
 }  // namespace
 
