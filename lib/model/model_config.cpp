@@ -86,8 +86,8 @@ void ModelOptions::describe(Fields& f) {
           "vocabulary sorted by frequency; []: a single embedding table",
           between(1, 1 << 30));
   f.field("output_cutoffs", output_cutoffs,
-          "adaptive softmax: vocabulary indices that separate the head and the tails; []: a single softmax over the "
-          "vocabulary",
+          "adaptive softmax: vocabulary indices that separate the head (the most frequent entries) and the tails; []: "
+          "a single softmax over the vocabulary",
           between(1, 1 << 30));
   f.field("cutoff_factor", cutoff_factor,
           "factor by which the embedding width shrinks from one cluster (band) of the adaptive input and the adaptive "

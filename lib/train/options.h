@@ -134,7 +134,7 @@ struct ValidationOptions {
         .changeable();
     f.field("metric", metric,
             "metric that selects the best model: loss, BLEU of translations decoded with the options "
-            "train.validation.decode.*, or a score of the task",
+            "train.validation.decode.*, or a score of the task, see mh-eval(1)",
             validation_metrics())
         .fixed_once_validated();
     f.field("block", block, "sequence length for a text in validation, in tokens; 0: train.batch.block",
@@ -225,7 +225,8 @@ struct TrainOptions {
     f.field("precision", precision, "precision of matrix products; weights and accumulation stay fp32",
             {"fp32", "bf16"});
     f.field("attention_path", attention_path,
-            "implementation of attention; auto: fused in layers whose stages all support it, otherwise composed",
+            "implementation of attention; fused: one kernel, which never stores the probabilities; composed: a "
+            "sequence of tensor operations; auto: fused in layers whose stages all support it, otherwise composed",
             {"auto", "composed", "fused"})
         .changeable();
     f.field("recompute", recompute,
