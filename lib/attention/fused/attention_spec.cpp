@@ -24,7 +24,7 @@ kernels::AttentionParams AttentionSpec::params(const at::Tensor& q, const at::Te
   if (dropout) {
     params.dropout = dropout->params, params.dropout_offset = dropout->stream_offset;
     params.dropout_batch_stride = dropout->batch_stride, params.dropout_head_stride = dropout->head_stride,
-    params.dropout_row_stride = dropout->row_stride;
+    params.dropout_row_stride = dropout->run_stride;
     params.dropout_before_mixing = dropout_before_mixing;
   }
   if (!kv_head_of.empty()) params.key_head_of = params.value_head_of = kv_head_of.data();
