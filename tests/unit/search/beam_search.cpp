@@ -656,7 +656,7 @@ TEST_CASE("invalid search options, prefixes that are too long and logits of NaN 
   options.beam = 7;
   CHECK(refusal([&] { options.check(*model); }).find("at most 6, the size of the vocabulary") != std::string::npos);
   options.beam = 2, options.max_length_b = 2, options.min_length = 3;
-  CHECK(refusal([&] { options.check(*model); }).find("min_length") != std::string::npos);
+  CHECK(refusal([&] { options.check(*model); }).find("--min-length") != std::string::npos);
   options.min_length = 1;
   Sentence s{random_source(3, 20, 1), {2, 3, 4}, 0};
   CHECK(refusal([&] { beam_search(*model, {s}, kSpecialTokens, options); }).find("the prefix of sentence 1") !=
