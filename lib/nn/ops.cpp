@@ -3,7 +3,6 @@
 
 #include <ATen/Parallel.h>
 #include <c10/util/Logging.h>
-#include <malloc.h>
 
 namespace mh::nn {
 
@@ -14,11 +13,6 @@ at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& weight, double 
 }
 
 void prepare_cpu(int num_threads) {
-  // Each training step allocates tensors of the same sizes. By default glibc maps and unmaps every large allocation, so
-  // each step incurs the page faults again. With these thresholds, freed memory stays in the heap and is reused.
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, -1);
-  mallopt(M_TOP_PAD, 64 << 20);
   // A failed check in LibTorch, such as of an allocation, throws an exception instead of terminating the process.
   FLAGS_caffe2_use_fatal_for_enforce = false;
   if (num_threads > 0) at::set_num_threads(num_threads);

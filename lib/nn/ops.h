@@ -98,8 +98,8 @@ int64_t count_scored(const at::Tensor& targets, int64_t vocabulary_size);
 at::Tensor sliced_log_probabilities(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
                                     const at::Tensor& targets, int64_t vocabulary_size);
 
-// Sets process-wide options for fast tensor operations on a CPU: allocator thresholds, and the number of LibTorch's
-// threads (0: all cores). Each tool calls the function once, before it creates the first tensor.
+// Sets process-wide options of LibTorch: the number of its threads (0: all cores), and exceptions for its failed
+// checks. Each tool calls the function once, before it creates the first tensor.
 void prepare_cpu(int num_threads);
 
 }  // namespace mh::nn
