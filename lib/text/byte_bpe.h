@@ -27,6 +27,10 @@ constexpr const char* kEndOfText = "<|endoftext|>";
 // `text` is valid UTF-8. \p{L} and \p{N} are the categories of Unicode 16.0, as in tokenizers 0.22.
 size_t byte_bpe_word_end(std::string_view text, size_t begin);
 
+// Returns the offset of the last space or line feed in `text` that follows another character than white space; npos if
+// there is none. A word starts there, whatever text follows.
+size_t find_byte_bpe_split(std::string_view text);
+
 // Returns the character that represents a byte in GPT-2's files: the character of the same number if the byte is
 // printable, otherwise a character from U+0100 on.
 char32_t character_of_byte(uint8_t byte);
@@ -51,7 +55,7 @@ class ByteBpeTokenizer : public Tokenizer {
   // Returns the bytes of the pieces, with a line feed for <|endoftext|>; arbitrary tokens need not decode to valid
   // UTF-8.
   std::string decode(std::span<const int32_t> tokens) const override;
-  size_t find_split(std::string_view text) const override;
+  size_t find_split(std::string_view text) const override { return find_byte_bpe_split(text); }
   std::string serialize() const override;
   std::string fingerprint_content() const override;
 
@@ -74,6 +78,31 @@ class ByteBpeTokenizer : public Tokenizer {
 
 std::unique_ptr<ByteBpeTokenizer> make_byte_bpe_tokenizer(std::vector<Piece> pieces, std::vector<Merge> merges,
                                                           const std::string& name, AddedTokens added_tokens = {});
+
+// Adds the words of `text`, a line with its line feed or a segment of a long line (find_byte_bpe_split()), to the
+// counts of words.
+void count_byte_bpe_words(std::string_view text, WordMap<uint64_t>& counts);
+constexpr int64_t kMinByteBpeSize = 257;  // <|endoftext|> and a piece for each byte
+
+// Learns a vocabulary from words and their counts, piece for piece and merge for merge equal to that of tokenizers
+// 0.22:
+//   ByteLevelBPETokenizer(add_prefix_space=False).train(FILES, vocab_size=max_size, min_frequency=min_count,
+//                                                       special_tokens=["<|endoftext|>"])
+// The rules of that package (its bpe/trainer.rs, and experiments with version 0.22.1):
+//   - The text of a word is counted per line of a file, the line feed included: the line "a  \n" has the words "a" and
+//     "  \n", and no word contains two line feeds. A last line without a line feed counts without it. An empty line is
+//     the word "\n". Only a line feed ends a line; a carriage return is white space. <|endoftext|> in a text has no
+//     special meaning.
+//   - The pieces are <|endoftext|>, then the 256 characters of character_of_byte() by code point, whether they occur or
+//     not, then the joined pieces in the order of the joins. max_size counts them all; the package gives 257 pieces for
+//     a smaller size.
+//   - The pair of the highest count is joined next; among equal counts, the pair of the lowest ids, left symbol first
+//     (bpe_trainer.h). Learning ends at `max_size` pieces, or if no pair has a count of `min_count`; a count of 0 is
+//     never joined. The package has the default 2 for min_frequency, mh-prep 1 for --min-count.
+//   - A join whose result already is a piece adds a merge but no piece.
+// The counts of the pieces are 0, so that a vocabulary keeps its fingerprint through vocab.json and merges.txt.
+// Requires max_size >= kMinByteBpeSize.
+std::unique_ptr<ByteBpeTokenizer> learn_byte_bpe(const WordMap<uint64_t>& words, int64_t max_size, int64_t min_count);
 
 // Parse the content of GPT-2's files vocab.json and merges.txt; `name` is the file name in messages. vocab.json maps
 // pieces to ids, which may have gaps, since added tokens have ids too. merges.txt has an optional first line

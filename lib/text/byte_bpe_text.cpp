@@ -125,9 +125,10 @@ size_t byte_bpe_word_end(std::string_view text, size_t begin) {
   return end;
 }
 
-size_t ByteBpeTokenizer::find_split(std::string_view text) const {
-  // Splits before a space that follows a non-space character: such a space starts a word, whatever text follows.
-  for (size_t offset = text.rfind(' '); offset != text.npos && offset > 0; offset = text.rfind(' ', offset - 1)) {
+size_t find_byte_bpe_split(std::string_view text) {
+  constexpr std::string_view kSplitCharacters = " \n";
+  for (size_t offset = text.find_last_of(kSplitCharacters); offset != text.npos && offset > 0;
+       offset = text.find_last_of(kSplitCharacters, offset - 1)) {
     size_t previous = offset - 1;
     while (previous > 0 && is_continuation_byte(text[previous])) --previous;
     if (character_at(text, previous).character_class != CharacterClass::space) return offset;

@@ -168,6 +168,22 @@ std::unique_ptr<Tokenizer> make_wordpiece_vocabulary(const VocabularyOptions& op
   return make_wordpiece_tokenizer(std::move(pieces), normalisation_of(options), "the vocabulary just learnt");
 }
 
+std::unique_ptr<Tokenizer> make_byte_bpe_vocabulary(const VocabularyOptions& options, TextBatches& text) {
+  Counts words;
+  std::string line;  // the segment with its line feed, since white space before the line feed belongs to the same word
+  for_each_segment(text, [&](std::string_view segment, bool has_newline) {
+    line = segment;
+    if (has_newline) line += '\n';
+    count_byte_bpe_words(line, words);
+  });
+  if (words.size() == 0) refuse_empty_text();
+  auto tokenizer = learn_byte_bpe(words, options.max_size, options.min_count);
+  if (tokenizer->size() < options.max_size)
+    log_info(
+        str("stopped after ", count_of(tokenizer->size(), "entry"), ": no pair of pieces occurs --min-count times"));
+  return tokenizer;
+}
+
 std::unique_ptr<Tokenizer> make_sentencepiece_vocabulary(const VocabularyOptions& options, TextBatches& text) {
   if (options.max_size == 0)
     refuse_usage("--size", "a number of pieces for --type " + options.type, "none",
@@ -189,7 +205,7 @@ void VocabularyOptions::check() const {
   if (!is_sentencepiece && byte_fallback) refuse("--byte-fallback", "bpe or unigram");
   if (!is_sentencepiece && num_threads != 0) refuse("--threads", "bpe or unigram");
   if (is_sentencepiece || type == "byte")
-    if (min_count != defaults.min_count) refuse("--min-count", "word, char, subword-nmt or wordpiece");
+    if (min_count != defaults.min_count) refuse("--min-count", "word, char, subword-nmt, wordpiece or byte-bpe");
   if (type != "subword-nmt") {
     if (num_merges != defaults.num_merges) refuse("--merges", "subword-nmt");
     if (!codes_path.empty()) refuse("--codes", "subword-nmt");
@@ -197,30 +213,30 @@ void VocabularyOptions::check() const {
     refuse_usage("--type subword-nmt", "either --merges, a number of merges to learn, or --codes, a file of merges",
                  num_merges > 0 ? "both" : "neither", "give exactly one of the two options, such as --merges 10000");
   }
-  const bool is_byte_bpe = type == ByteBpeTokenizer::kType;
-  if (is_byte_bpe && source_path.empty())
-    refuse_usage("--type byte-bpe", "--from, the folder of a GPT-2 model", "no --from",
-                 "give --from FOLDER and no text files, since mh-prep does not learn vocabularies of this type");
-  if (is_byte_bpe && min_count != defaults.min_count) refuse("--min-count", "word, char, subword-nmt or wordpiece");
+  const bool learns_or_converts = type == WordPieceTokenizer::kType || type == ByteBpeTokenizer::kType;
+  if (!learns_or_converts && !source_path.empty()) refuse("--from", "wordpiece or byte-bpe");
   if (type != WordPieceTokenizer::kType) {
-    if (!source_path.empty() && !is_byte_bpe) refuse("--from", "wordpiece or byte-bpe");
     if (cased) refuse("--cased", "wordpiece");
     if (strip_accents != defaults.strip_accents) refuse("--strip-accents", "wordpiece");
     if (max_alphabet_size != defaults.max_alphabet_size) refuse("--alphabet", "wordpiece");
-  } else if ((max_size > 0) == !source_path.empty()) {
-    refuse_usage("--type wordpiece", "either --size, to learn a vocabulary, or --from, to read one",
+  }
+  if (learns_or_converts && (max_size > 0) == !source_path.empty())
+    refuse_usage("--type " + type, "either --size, to learn a vocabulary, or --from, to read one",
                  max_size > 0 ? "both" : "neither", "give exactly one of the two options, such as --size 30000");
-  } else if (!source_path.empty()) {
+  if (type == ByteBpeTokenizer::kType && source_path.empty() && max_size < kMinByteBpeSize)
+    refuse_usage("--size", str("at least ", kMinByteBpeSize, ": a piece for each byte, and ", kEndOfText),
+                 str(max_size), "raise --size");
+  if (!source_path.empty()) {
     const char* learning_option = max_alphabet_size != defaults.max_alphabet_size ? "--alphabet"
                                   : min_count != defaults.min_count               ? "--min-count"
                                                                                   : nullptr;
     if (learning_option != nullptr)
       refuse_usage(learning_option, "--size, to learn a vocabulary", "--from, to convert a vocabulary",
                    str("leave ", learning_option, " out"));
-    if (std::filesystem::is_directory(source_path)) refuse_text_options("--from", source_path, cased, strip_accents);
+    if (type == WordPieceTokenizer::kType && std::filesystem::is_directory(source_path))
+      refuse_text_options("--from", source_path, cased, strip_accents);
   }
-  if ((type == "byte" || is_byte_bpe) && max_size != 0)
-    refuse("--size", "word, char, bpe, unigram, subword-nmt or wordpiece");
+  if (type == "byte" && max_size != 0) refuse("--size", "word, char, bpe, unigram, subword-nmt, wordpiece or byte-bpe");
 }
 
 std::unique_ptr<Tokenizer> make_vocabulary(const VocabularyOptions& options, TextBatches& text) {
@@ -232,7 +248,10 @@ std::unique_ptr<Tokenizer> make_vocabulary(const VocabularyOptions& options, Tex
     if (options.source_path.empty()) return make_wordpiece_vocabulary(options, text);
     return read_wordpiece_vocabulary(options.source_path, normalisation_of(options));
   }
-  if (options.type == ByteBpeTokenizer::kType) return read_byte_bpe_folder(options.source_path);
+  if (options.type == ByteBpeTokenizer::kType) {
+    if (options.source_path.empty()) return make_byte_bpe_vocabulary(options, text);
+    return read_byte_bpe_folder(options.source_path);
+  }
   if (options.type == "byte") {
     TextBatch batch;  // reads the text only to report missing or empty inputs
     uint64_t num_bytes = 0;

@@ -29,14 +29,13 @@ struct VocabularyOptions {
     f.field("type", type,
             "type of the vocabulary; bpe, unigram: subwords of SentencePiece; byte-bpe: byte-level BPE of GPT-2",
             vocabulary_type_names());
-    f.field(
-        "size", max_size,
-        "maximum number of entries, special tokens included; required for bpe, unigram, and wordpiece without --from; "
-        "0: no limit, for other types",
-        at_least(0));
+    f.field("size", max_size,
+            "maximum number of entries, special tokens included; required for bpe and unigram, and without --from for "
+            "wordpiece and byte-bpe; 0: no limit, for other types",
+            at_least(0));
     f.field("min_count", min_count,
-            "with --type word, char or subword-nmt: minimum count of an entry in the text; with --type wordpiece: "
-            "minimum count at which a pair of pieces is merged",
+            "with --type word, char or subword-nmt: minimum count of an entry in the text; with --type wordpiece "
+            "or byte-bpe: minimum count at which a pair of pieces is merged",
             at_least(1));
     f.field("merges", num_merges,
             "with --type subword-nmt: number of BPE merges to learn from the text, as subword-nmt learn-bpe does; 0: "
@@ -73,9 +72,10 @@ struct VocabularyOptions {
 // Reads `text` once and returns its vocabulary. Words and characters are ordered by decreasing count, then bytewise.
 // SentencePiece models are trained by the SentencePiece library, with the ids 0 for <unk>, 1 for <s> and 2 for </s>,
 // the end-of-line token. Merges of subword-nmt are learnt or read from --codes; the resulting pieces of the text are
-// ordered like words. WordPieces are learnt by learn_wordpieces(). With --from, entries keep the order of the file and
-// `text` is not read. Throws the errors of options.check(), Error(usage) for a `max_size` that is too small, and
-// Error(input) for text without a word (types char and byte: only for empty text).
+// ordered like words. WordPieces are learnt by learn_wordpieces(), byte-level BPE by learn_byte_bpe(). With --from,
+// entries keep the order of the file and `text` is not read. Throws the errors of options.check(), Error(usage) for a
+// `max_size` that is too small, and Error(input) for text without a word (types char, byte and byte-bpe: only for empty
+// text).
 std::unique_ptr<Tokenizer> make_vocabulary(const VocabularyOptions& options, TextBatches& text);
 
 }  // namespace mh::text

@@ -1,11 +1,12 @@
 """Compares byte-level BPE with the package `tokenizers`: byte_bpe_parity.py PROGRAMS [TEXT…]
 
-The package learns vocabularies from the texts, or from generated text. The tokens of the texts, of every assigned Unicode character (with
-MH_FULL=1: of every character) and of generated text must be equal.
+The package and mh-prep learn vocabularies from the texts and from generated text; their pieces and merges must be equal. The tokens of the
+texts, of every assigned Unicode character (with MH_FULL=1: of every character) and of generated text must be equal.
 """
 import os
 import pathlib
 import random
+import re
 import subprocess
 import sys
 
@@ -17,19 +18,33 @@ texts = sys.argv[2:]
 num_compared = 0
 
 
-def learn(size):
+def learn(size, files, min_count=2):
+    """Learns a vocabulary with the package and with mh-prep, which must write the same file, v{size}. Returns the tokenizer of the package."""
     tokenizer = ByteLevelBPETokenizer(add_prefix_space=False)
-    if texts:
-        tokenizer.train(texts, vocab_size=size, min_frequency=2, special_tokens=["<|endoftext|>"], show_progress=False)
-    else:
-        tokenizer.train_from_iterator(generated_lines(4000), vocab_size=size, min_frequency=2, special_tokens=["<|endoftext|>"],
-                                      show_progress=False)
+    tokenizer.train(files, vocab_size=size, min_frequency=min_count, special_tokens=["<|endoftext|>"], show_progress=False)
     folder = pathlib.Path(f"gpt2-{size}")
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     tokenizer.save_model(str(folder))
-    subprocess.run(["mh-prep", "-q", "vocab", "--type", "byte-bpe", "--from", str(folder), "-o", f"v{size}"], check=True)
+    prep = ["mh-prep", "-q", "vocab", "--type", "byte-bpe"]
+    subprocess.run([*prep, "--from", folder, "-o", f"v{size}"], check=True)
+    learnt = subprocess.run([*prep, "--size", str(size), "--min-count", str(min_count), *files], check=True, capture_output=True).stdout
+    assert learnt == pathlib.Path(f"v{size}").read_bytes(), f"mh-prep learns another vocabulary of {size} pieces from {files}"
     # The tokenizer of GPT2TokenizerFast without its special token, since mh-prep never encodes text to special tokens.
     return ByteLevelBPETokenizer.from_file(f"{folder}/vocab.json", f"{folder}/merges.txt", add_prefix_space=False)
+
+
+def without_crlf(text):
+    return re.sub("\r+\n", "\n", text)
+
+
+def learn_from_generated_text():
+    """Compares vocabularies of texts in which line ends, white space and ties matter, without CR LF, which mh-prep refuses."""
+    rng = random.Random(3)
+    parts = ["a", "b", "ab", "'s", "12", "!", " ", "  ", "   ", "\t", "\r", "\n", "\n\n", "\u00e9", "\u4e2d\u6587", "\U0001F600", "\u3000", "\\"]
+    for n in range(30):
+        text = "".join(rng.choice(parts[n % len(parts):] + ["a", " "]) for _ in range(rng.choice([3, 30, 300]))) + " ab" * 3  # one merge at least
+        pathlib.Path("generated").write_bytes(without_crlf(text).encode())
+        learn(700, ["generated"], min_count=1 + n % 3)
 
 
 def generated_lines(count):
@@ -65,10 +80,13 @@ def compare(tokenizer, vocabulary, lines):
     num_compared += len(lines)
 
 
-for size in (300, 3000, 20000):
-    tokenizer = learn(size)
+learn_from_generated_text()
+if not texts:
+    pathlib.Path("lines").write_bytes(without_crlf("\n".join(generated_lines(4000))).encode())
+for size in (300, 1000, 8000):
+    tokenizer = learn(size, texts or ["lines"])
     compare(tokenizer, f"v{size}", generated_lines(4000))
-    if size == 3000:
+    if size == 1000:
         compare(tokenizer, f"v{size}", characters())
     for text in texts:
         with open(text, encoding="utf-8", newline="\n") as file:

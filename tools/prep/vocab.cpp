@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "prep.h"
+#include "text/byte_bpe.h"
 #include "text/vocabulary.h"
 
 namespace mh::prep {
@@ -23,6 +24,7 @@ void make_vocab(const Arguments& args, const VocabularyOptions& options) {
   if (is_byte_type) warn_compressed_inputs(args.inputs);
   TextBatches text(args.inputs, line_ends(args, is_byte_type), [&](std::string_view t) {
     if (is_byte_type) return t.size();
+    if (options.type == ByteBpeTokenizer::kType) return find_byte_bpe_split(t);
     size_t last_space = t.find_last_of(' ');
     return last_space == t.npos ? t.npos : last_space + 1;
   });

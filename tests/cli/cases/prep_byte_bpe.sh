@@ -1,5 +1,6 @@
-# Byte-level BPE of GPT-2: mh-prep reads the vocabulary from the files of GPT-2, encodes and decodes text, and refuses
-# damaged files. The token ids of all available texts equal the ids from the Python package `tokenizers`.
+# Byte-level BPE of GPT-2: mh-prep learns the vocabulary or reads it from the files of GPT-2, encodes and decodes text,
+# and refuses damaged files. Learnt vocabularies and the token ids of all available texts equal those of the Python
+# package `tokenizers`.
 python3 - <<'P'
 import json, os
 # GPT-2's printable letters for the 256 bytes, and two merges.
@@ -18,12 +19,26 @@ expect 0 mh-prep lm --vocab v text -o s; expect_stderr "tokens"
 "$(dirname "$(command -v mh-prep)")/../tests/token-ids" v < text > ids
 printf '97 98 258 32 258 \n195 169 257 9 98 \n\n' | diff - ids || fail "mh-prep lm wrote wrong token ids"
 mh-prep cat s | cmp - text
+# A learnt vocabulary has <|endoftext|>, the bytes, and the joined pieces; the line feed belongs to the last word.
+printf 'ab ab\n\nab  \n  \nq' > learn
+learn() { mh-prep vocab --type byte-bpe "$@"; }
+expect 0 learn --size 300 --min-count 2 learn -o l; expect_stderr "stopped after 260 entries: no pair of pieces occurs --min-count times"
+[ "$(sed -n '7,8p' l | tr '\t\n' '  ')" = "<|endoftext|> 0 ! 0 " ] || fail "wrong first entries: $(sed -n 7,8p l)"
+[ "$(tail -n 3 l | tr '\n' ' ')" = "a b Ġ Ċ Ġ ĠĊ " ] || fail "wrong merges: $(tail -n 3 l)"
+learn --size 300 --min-count 2 - < learn | cmp - l
+sed 's/$/\r/; $s/\r$//' learn | learn --size 300 --min-count 2 --crlf normalise - | cmp - l
+[ "$(learn -q --size 258 learn | tail -n 1)" = "a b" ] || fail "expected the number of entries that --size names"
+learn -q --size 257 learn | mh-prep lm -q --vocab - learn | mh-prep cat - | cmp - <(cat learn; echo)
+: > empty; expect 3 mh-prep vocab --type byte-bpe --size 300 empty -o x; expect_stderr "no words"
 # expect_refused STATUS MESSAGE ARGUMENT…: mh-prep vocab --type byte-bpe must exit with STATUS and MESSAGE and leave no file.
 expect_refused() { expect "$1" mh-prep vocab --type byte-bpe "${@:3}" -o x; expect_stderr "$2"; [ ! -e x ] || fail "expected no output file after an error; found one"; }
-expect_refused 2 "--from, the folder" text
+expect_refused 2 "either --size, to learn a vocabulary, or --from" text
+expect_refused 2 "at least 257" --size 256 text
+expect_refused 2 "--alphabet" --size 300 --alphabet 9 text
 expect_refused 2 "both" --from f text
 expect_refused 2 "--size" --from f --size 300
 expect_refused 2 "--cased" --from f --cased
+expect_refused 2 "--min-count" --from f --min-count 2
 expect_refused 3 "vocab.json" --from missing
 mkdir g; cp f/vocab.json g
 expect_refused 3 "merges.txt" --from g

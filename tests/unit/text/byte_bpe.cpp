@@ -1,5 +1,5 @@
-// Tests of GPT-2's byte-level BPE: words and merges compared with naive references, round trips, positions at which
-// text can be split without a change of tokens, and refusal of invalid files.
+// Tests of GPT-2's byte-level BPE: words, merges and learnt vocabularies compared with naive references, round trips,
+// positions at which text can be split without a change of tokens, and refusal of invalid files.
 #include "text/byte_bpe.h"
 
 #include <rapidcheck.h>
@@ -132,7 +132,8 @@ rc::Gen<std::string> any_text() {
   auto letter = rc::gen::element<std::string>("a", "b", "ab", "s", "t", "re", "l", "A", "\u00e9", "\u4e2d", "\u0301");
   auto special = rc::gen::element<std::string>("'", "'", "!", "-", "1", "\u0663", "\u00bd", "\x01", "\x1c", "\u200b",
                                                "\U0001F600", "\u1c89", "\U00016130");
-  auto space = rc::gen::element<std::string>(" ", " ", "  ", "\t", "\r", "\v", "\u00a0", "\u3000", "\u2028", "\u0085");
+  auto space = rc::gen::element<std::string>(" ", " ", "  ", "\n", "\n\n", "\t", "\r", "\v", "\u00a0", "\u3000",
+                                             "\u2028", "\u0085");
   auto part = rc::gen::weightedOneOf<std::string>({{6, letter}, {3, special}, {4, space}});
   return rc::gen::map(rc::gen::container<Words>(part), [](const Words& parts) { return join(parts, ""); });
 }
@@ -209,6 +210,9 @@ TEST_CASE(
   CHECK(tokenizer->find_split("one two three") == 7);
   CHECK(tokenizer->find_split("one  two") == 3);
   CHECK(tokenizer->find_split("\u4e2d \u4e2d") == 3);
+  CHECK(tokenizer->find_split("one\n\ntwo") == 3);
+  CHECK(tokenizer->find_split("one \ntwo") == 3);
+  CHECK(tokenizer->find_split("\none") == std::string::npos);
   CHECK(tokenizer->find_split(" one") == std::string::npos);
   CHECK(tokenizer->find_split("one") == std::string::npos);
   CHECK(tokenizer->end_of_line_id() == 100);
@@ -297,4 +301,103 @@ TEST_CASE("invalid vocab.json and merges.txt, and incomplete pieces or merges, a
   const std::string vocabulary = tokenizer_of(kMerges)->serialize();
   for (size_t size = 0; size < vocabulary.size(); size += 97)
     CHECK(status_of([&] { parse_tokenizer(vocabulary.substr(0, size), "test"); }) == 3);
+}
+
+namespace {
+
+using CountedWords = std::map<std::string, uint64_t>;
+
+std::unique_ptr<ByteBpeTokenizer> learn(const CountedWords& words, int64_t max_size, int64_t min_count) {
+  WordMap<uint64_t> counts;
+  for (const auto& [word, count] : words) counts[std::string_view(word)] = count;
+  return learn_byte_bpe(counts, max_size, min_count);
+}
+
+// Learns merges by recounting all pairs of symbols for each merge.
+std::vector<Merge> naive_learn(const CountedWords& words, size_t max_size, uint64_t min_count) {
+  Words pieces{kEndOfText};
+  std::map<char32_t, std::string> byte_pieces;  // by code point, the order of the pieces of bytes
+  for (int byte = 0; byte < 256; ++byte)
+    byte_pieces[character_of_byte(static_cast<uint8_t>(byte))] = piece_of_byte(static_cast<uint8_t>(byte));
+  for (const auto& [character, piece] : byte_pieces) pieces.push_back(piece);
+  std::vector<std::pair<std::vector<size_t>, uint64_t>> text;  // ids of the symbols of each word, and its count
+  for (const auto& [word, count] : words) {
+    text.push_back({{}, count});
+    for (char byte : word)
+      text.back().first.push_back(static_cast<size_t>(
+          std::find(pieces.begin(), pieces.end(), piece_of_byte(static_cast<uint8_t>(byte))) - pieces.begin()));
+  }
+  std::vector<Merge> merges;
+  while (pieces.size() < max_size) {
+    std::map<std::pair<size_t, size_t>, uint64_t> counts;
+    for (const auto& [symbols, count] : text)
+      for (size_t i = 0; i + 1 < symbols.size(); ++i) counts[{symbols[i], symbols[i + 1]}] += count;
+    std::pair<size_t, size_t> best;
+    uint64_t max_count = 0;
+    for (const auto& [pair, count] : counts)
+      if (count > max_count) best = pair, max_count = count;
+    if (max_count < std::max<uint64_t>(1, min_count)) break;
+    merges.push_back({pieces[best.first], pieces[best.second]});
+    pieces.push_back(merges.back().left + merges.back().right);
+    for (auto& entry : text) {
+      std::vector<size_t>& symbols = entry.first;
+      for (size_t i = 0; i + 1 < symbols.size(); ++i) {
+        if (symbols[i] != best.first || symbols[i + 1] != best.second) continue;
+        symbols[i] = pieces.size() - 1;
+        symbols.erase(symbols.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+      }
+    }
+  }
+  return merges;
+}
+
+Words counted_words(const std::string& text) {
+  WordMap<uint64_t> counts;
+  count_byte_bpe_words(text, counts);
+  Words words;
+  counts.for_each([&](std::string_view word, uint64_t count) { words.push_back(str(word, ":", count)); });
+  std::sort(words.begin(), words.end());
+  return words;
+}
+
+}  // namespace
+
+TEST_CASE("learn_byte_bpe() equals a naive reference that recounts all pairs for each merge", "[byte-bpe]") {
+  CHECK(rc::check([] {
+    const auto letter = rc::gen::element<std::string>("a", "a", "b", "c", " ", "\n", "\u00e9", "\u4e2d");
+    const auto list = *rc::gen::container<std::vector<Words>>(rc::gen::nonEmpty(rc::gen::container<Words>(letter)));
+    CountedWords words;
+    for (const Words& word : list) words[join(word, "")] += *rc::gen::inRange<uint64_t>(1, 5);
+    const auto min_count = *rc::gen::inRange<int64_t>(0, 9);
+    const auto tokenizer = learn(words, 280, min_count);
+    RC_ASSERT(tokenizer->merges() == naive_learn(words, 280, static_cast<uint64_t>(min_count)));
+    RC_ASSERT(tokenizer->pieces().size() == 257 + tokenizer->merges().size());
+    for (size_t i = 0; i < tokenizer->merges().size(); ++i)
+      RC_ASSERT(tokenizer->pieces()[257 + i].text == tokenizer->merges()[i].left + tokenizer->merges()[i].right);
+  }));
+}
+
+TEST_CASE("a learnt byte-bpe vocabulary begins with <|endoftext|> and the bytes, and size and minimum count limit it",
+          "[byte-bpe]") {
+  const CountedWords words{{"ab", 3}, {" ab", 2}, {"cb", 3}};
+  const auto tokenizer = learn(words, 300, 1);
+  CHECK(tokenizer->pieces()[0].text == kEndOfText);
+  CHECK(tokenizer->pieces()[1].text == "!");
+  CHECK(tokenizer->pieces()[256].text == "\u0143");
+  CHECK(tokenizer->merges() == std::vector<Merge>{{"a", "b"}, {"c", "b"}, {"\u0120", "ab"}});
+  CHECK(learn(words, 300, 3)->merges() == std::vector<Merge>{{"a", "b"}, {"c", "b"}});
+  CHECK(learn(words, 258, 1)->merges() == std::vector<Merge>{{"a", "b"}});
+  CHECK(learn(words, 257, 1)->merges().empty());
+  CHECK(learn({}, 300, 1)->size() == 257);
+  CHECK(parse_tokenizer(tokenizer->serialize(), "test")->fingerprint() == tokenizer->fingerprint());
+  // Of overlapping occurrences only the first is joined.
+  CHECK(learn({{"aaaaa", 2}}, 300, 1)->merges() == std::vector<Merge>{{"a", "a"}, {"aa", "a"}, {"aa", "aaa"}});
+}
+
+TEST_CASE("words are counted with the white space that precedes a line feed", "[byte-bpe]") {
+  CHECK(counted_words("a a\n") == Words{"\n:1", " a:1", "a:1"});
+  CHECK(counted_words("a  \n") == Words{"  \n:1", "a:1"});
+  CHECK(counted_words("a a a") == Words{" a:2", "a:1"});
+  CHECK(counted_words("\n") == Words{"\n:1"});
+  CHECK(counted_words("").empty());
 }
