@@ -80,6 +80,7 @@ SCENARIOS = [
     Scenario("prep-translation", "mh-prep translation --threads 2 --vocab v text text -o out", ["out"]),
     Scenario("prep-wordpiece", "mh-prep vocab --type wordpiece --size 60 text -o out", ["out"]),
     Scenario("prep-byte-bpe", "mh-prep vocab --type byte-bpe --from gpt2 -o out", ["out"]),
+    Scenario("prep-learn-byte-bpe", "mh-prep vocab --type byte-bpe --size 270 text -o out", ["out"], in_sample=False),
     Scenario("prep-mlm", "mh-prep mlm --threads 2 --wordpiece vocab.txt documents -o out", ["out"]),
     Scenario("prep-glue", "mh-prep glue --threads 2 --task mrpc --wordpiece vocab.txt mrpc.tsv -o out", ["out"]),
     Scenario("prep-examples", "mh-prep examples --threads 2 --text 4 --label 1 --labels 0,1 --vocab w mrpc.tsv -o out", ["out"]),

@@ -261,7 +261,7 @@ def add_prepared(corpus, prep):
         text = pathlib.Path(folder) / "text"
         text.write_text(TEXT, encoding="utf-8")
         for options in ("word", "char", "byte", "bpe --size 40", "bpe --size 300 --byte-fallback", "subword-nmt --merges 20",
-                        "wordpiece --size 60"):
+                        "wordpiece --size 60", "byte-bpe --size 262"):
             vocabulary = subprocess.run([prep, "vocab", "-q", "--type", *options.split(), str(text)], capture_output=True, check=True).stdout
             corpus.add("vocabulary", options.replace(" ", ""), with_small_table(vocabulary) if options.startswith("bpe") else vocabulary)
             if options.startswith("subword-nmt"):
