@@ -80,6 +80,13 @@ bool is_space(char32_t c) {
   return c == 0x85 || is_in_range(category(c), UTF8PROC_CATEGORY_ZS, UTF8PROC_CATEGORY_ZP);
 }
 
+bool is_blank(std::string_view utf8) {
+  // Avoids the conversion of most lines of text.
+  if (!utf8.empty() && utf8[0] > ' ' && utf8[0] < 0x7F) return false;
+  const std::u32string characters = code_points(utf8);
+  return std::all_of(characters.begin(), characters.end(), is_space);
+}
+
 bool is_letter(char32_t c) { return is_in_range(category(c), UTF8PROC_CATEGORY_LU, UTF8PROC_CATEGORY_LO); }
 bool is_number(char32_t c) { return is_in_range(category(c), UTF8PROC_CATEGORY_ND, UTF8PROC_CATEGORY_NO); }
 bool is_punctuation(char32_t c) { return is_in_range(category(c), UTF8PROC_CATEGORY_PC, UTF8PROC_CATEGORY_PO); }

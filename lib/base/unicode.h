@@ -15,6 +15,8 @@ void append_utf8(char32_t c, std::string& out);
 
 // Returns whether str.split() splits at c: Unicode's white space, and the separators U+001C to U+001F.
 bool is_space(char32_t c);
+// Returns whether all characters of a text, which must be valid UTF-8, are white space.
+bool is_blank(std::string_view utf8);
 bool is_letter(char32_t c);       // \p{L}
 bool is_number(char32_t c);       // \p{N}
 bool is_punctuation(char32_t c);  // \p{P}

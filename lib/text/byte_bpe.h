@@ -55,6 +55,7 @@ class ByteBpeTokenizer : public Tokenizer {
   // Returns the bytes of the pieces, with a line feed for <|endoftext|>; arbitrary tokens need not decode to valid
   // UTF-8.
   std::string decode(std::span<const int32_t> tokens) const override;
+  bool encodes_line_feeds() const override { return true; }
   size_t find_split(std::string_view text) const override { return find_byte_bpe_split(text); }
   std::string serialize() const override;
   std::string fingerprint_content() const override;

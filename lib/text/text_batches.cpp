@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -28,6 +29,7 @@ bool TextBatches::open_next_file() {
   lines_.reset();
   source_ = open_source(files_[next_file_++]);
   lines_ = std::make_unique<LineReader>(*source_, sizes_.chunk_bytes);
+  is_at_file_start_ = true;
   return true;
 }
 
@@ -45,6 +47,7 @@ void TextBatches::add_segment(TextBatch& batch, std::string_view text, bool ends
                                                               : "convert the line ends to LF"}));
     }
   }
+  if (batch.segments.empty()) batch.begins_file = std::exchange(is_at_file_start_, false);
   size_t begin = batch.text.size();
   batch.text += text;
   batch.segments.push_back({begin, batch.text.size(), ends_line, has_newline, chunk_.line_number,
@@ -63,6 +66,7 @@ void TextBatches::drop_byte_order_mark_of_file() {
 bool TextBatches::next(TextBatch& batch) {
   batch.text.clear();
   batch.segments.clear();
+  batch.begins_file = false;
   batch.input_bytes = 0;
   if (error_ != nullptr) std::rethrow_exception(error_);
   try {

@@ -40,6 +40,7 @@ struct TextBatch {
   std::string text;
   std::vector<Segment> segments;
   std::string file;
+  bool begins_file = false;  // the first segment starts the file
   uint64_t input_bytes = 0;  // bytes read for this batch: line ends included, a dropped byte order mark excluded
 };
 
@@ -71,6 +72,7 @@ class TextBatches {
   FindSplit find_split_;
   ReadSizes sizes_;
   size_t next_file_ = 0;
+  bool is_at_file_start_ = false;  // no segment of the current file has been returned
   std::unique_ptr<ByteSource> source_;
   std::unique_ptr<LineReader> lines_;
   LineReader::Chunk chunk_{{}, true, true, true, 0, 0};  // last chunk read

@@ -23,8 +23,9 @@ namespace mh::text {
 class Encoder {
  public:
   virtual ~Encoder() = default;
-  // Appends the tokens of `text`, which contains no line end, to `out`. A line may be passed in several calls, split at
-  // positions that Tokenizer::find_split() returns; the caller appends the end-of-line token.
+  // Appends the tokens of `text` to `out`. `text` contains a line feed only if Tokenizer::encodes_line_feeds(). A line
+  // may be passed in several calls, split at positions that Tokenizer::find_split() returns; the caller appends the
+  // end-of-line token.
   virtual void encode(std::string_view text, std::vector<int32_t>& out) = 0;
 };
 
@@ -45,6 +46,9 @@ class Tokenizer {
   virtual size_t find_split(std::string_view text) const = 0;
   // Returns whether text may be arbitrary bytes (type byte); otherwise it must be valid UTF-8 without NUL.
   virtual bool takes_any_bytes() const { return false; }
+  // Returns whether a line feed in text is encoded as tokens other than end_of_line_id(), so that a document can have
+  // several lines. decode() restores the line feed.
+  virtual bool encodes_line_feeds() const { return false; }
   // Returns the bytes of the vocabulary file, which parse_tokenizer() reads.
   virtual std::string serialize() const = 0;
   // Returns the bytes that determine the fingerprint: serialize(), but without those attributes of added tokens that do

@@ -28,12 +28,12 @@ EncodedLines encode(const TextBatch& batch, const Tokenizer& tokenizer, Encoder&
   return out;
 }
 
-}  // namespace
-
-LineSummary encode_lines(TextBatches& text, const Tokenizer& tokenizer, int num_threads, io::ShardWriter& writer) {
+// Encodes the batches of a TextBatches or DocumentBatches and writes their sequences.
+template <class Batches>
+LineSummary encode_batches(Batches& batches, const Tokenizer& tokenizer, int num_threads, io::ShardWriter& writer) {
   LineSummary summary;
   summary.seconds = encode_in_order<TextBatch, EncodedLines>(
-      num_threads, text.expected_bytes(), "bytes", [&](TextBatch& batch) { return text.next(batch); },
+      num_threads, batches.expected_bytes(), "bytes", [&](TextBatch& batch) { return batches.next(batch); },
       [&] {
         return [&tokenizer, encoder = std::shared_ptr(tokenizer.encoder())](const TextBatch& batch) {
           return encode(batch, tokenizer, *encoder);
@@ -41,13 +41,27 @@ LineSummary encode_lines(TextBatches& text, const Tokenizer& tokenizer, int num_
       },
       [&](const EncodedLines& e) {
         e.sequences.write(writer);
-        writer.add_text_bytes(e.num_bytes);
         summary.num_lines += e.sequences.ends.size();
         summary.num_tokens += e.sequences.tokens.size();
         summary.num_unknown += e.num_unknown;
         summary.num_bytes += e.num_bytes;
         return summary.num_bytes;
       });
+  return summary;
+}
+
+}  // namespace
+
+LineSummary encode_lines(TextBatches& text, const Tokenizer& tokenizer, int num_threads, io::ShardWriter& writer) {
+  const LineSummary summary = encode_batches(text, tokenizer, num_threads, writer);
+  writer.add_text_bytes(summary.num_bytes);
+  return summary;
+}
+
+LineSummary encode_lm_documents(DocumentBatches& documents, const Tokenizer& tokenizer, int num_threads,
+                                io::ShardWriter& writer) {
+  const LineSummary summary = encode_batches(documents, tokenizer, num_threads, writer);
+  writer.add_text_bytes(documents.text_bytes());
   return summary;
 }
 

@@ -1,7 +1,5 @@
 #include "text/records/masked_words/encode_documents.h"
 
-#include <algorithm>
-
 #include "base/unicode.h"
 #include "text/records/ordered_encoding.h"
 
@@ -15,11 +13,6 @@ struct EncodedLines {
   DocumentSummary summary;
   bool begins_file = false;
 };
-
-bool is_blank(std::string_view line) {
-  const std::u32string characters = code_points(line);
-  return std::all_of(characters.begin(), characters.end(), is_space);
-}
 
 EncodedLines encode(const TextBatch& batch, const Tokenizer& tokenizer, Encoder& encoder) {
   check_text(batch, false);
