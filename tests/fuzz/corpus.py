@@ -269,6 +269,14 @@ def add_prepared(corpus, prep):
     corpus.add("codes", "codes", b"#version: 0.2\nt h\nth e</w>\na t</w>\nc at</w>\n")
 
 
+def add_documents(corpus):
+    """Adds documents of mh-prep lm: JSON lines, and text in whose first byte the target finds another unit."""
+    lines = [{"text": "a b\n\n c", "id": [1, {"k": None}]}, {"text": ""}, {"text": TEXT}]
+    corpus.add("jsonl", "jsonl", b"\0" + "\n\n".join(json.dumps(line) for line in lines).encode())
+    for unit in (b"\1", b"\2"):
+        corpus.add("jsonl", f"unit-{unit[0]}", unit + TEXT.replace(" ", "\n").encode() + b"\n \n\nlast")
+
+
 def add_refused(corpus):
     """Adds inputs that readers must refuse, since they would exhaust memory or the stack, or make a reader use a value of another type."""
     num_layers = 10 ** 12                               # more than kMaxLayers of lib/huggingface, in the keys of BERT and GPT-2
@@ -292,6 +300,7 @@ def main():
     add_checkpoints(corpus)
     add_recorded(corpus)
     add_prepared(corpus, prep)
+    add_documents(corpus)
     add_refused(corpus)
     pickle_bytes = pickled_state_dict()
     corpus.add("pickle", "state_dict", pickle_bytes)
