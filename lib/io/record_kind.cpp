@@ -16,7 +16,7 @@ const std::vector<RecordKind>& record_kinds() {
        .field_names = {"tokens"},
        .num_token_fields = 1,
        .length_rule = "lines",
-       .meaning = "A line of text.",
+       .meaning = "A line of text, or a document.",
        .allows_length = any_length,
        .allows_any_tokens = true},
       {.name = kPairsKind,

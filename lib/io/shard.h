@@ -3,7 +3,7 @@
 //
 // A record has one sequence of numbers for each field of its kind. The content of a shard is the concatenation of the
 // sequences of all records:
-//   language-model  tokens: a line of text with its end-of-line token, which the last line may lack
+//   language-model  tokens: a line of text, or a document, with its end-of-line token, which the last line may lack
 //   translation     source, target: a line and its translation, each with an end-of-line token
 //   documents       sentence: the tokens of a sentence; an empty sequence follows the last sentence of each document
 //   examples        first, second, label: the tokens of one or two sentences, and one number, or none if unlabelled

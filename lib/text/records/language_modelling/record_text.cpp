@@ -1,19 +1,35 @@
 // The text of a language-model shard, printed as a stream, since a shard may be larger than memory.
 #include "text/records/record_text.h"
 
+#include <utility>
+
+#include "base/json_types.h"
+#include "text/records/language_modelling/document_batches.h"
 #include "text/tokenizers.h"
 
 namespace mh::text {
 
 namespace {
 
+// Returns whether the records are documents, which may have several lines, rather than lines. Shards of earlier
+// versions do not state the unit and have lines.
+bool has_documents(const io::ShardHeader& header) {
+  const auto provenance = nlohmann::json::parse(header.provenance, nullptr, false);
+  if (!provenance.is_object()) return false;
+  const auto unit = provenance.find("document");
+  return unit != provenance.end() && *unit != kDocumentUnits[0];
+}
+
 class TextLines : public RecordText {
  public:
   void print(io::ShardStream& stream, bool as_ids, ByteSink& sink) const override {
     const auto tokenizer = parse_tokenizer(stream.header().tokenizer, stream.name());
     require_vocabulary(stream.header(), stream.name(), *tokenizer, "the tokenizer stored in the shard");
+    const char* separator = has_documents(stream.header()) && !as_ids ? "\n" : "";  // between documents
+    bool is_first = true;
     std::vector<int32_t> tokens(1 << 14), line;
     const auto print_line = [&] {
+      if (!std::exchange(is_first, false)) sink.write(separator);
       sink.write(text_of_tokens(line, *tokenizer, as_ids));
       if (as_ids || line.back() == tokenizer->end_of_line_id()) sink.write("\n");
     };
@@ -29,7 +45,8 @@ class TextLines : public RecordText {
   }
 };
 
-const Registration<TextLines> entry(record_texts(), io::kTextKind, "the text, line by line");
+const Registration<TextLines> entry(record_texts(), io::kTextKind,
+                                    "the text, line by line, or documents with an empty line between them");
 
 }  // namespace
 
