@@ -153,8 +153,22 @@ void strip_accents(std::vector<BertCharacter>& text) {
   text.swap(out);
 }
 
-char32_t lower_case(char32_t c) {
-  if (c < 0x80) return static_cast<char32_t>(normalised_ascii(static_cast<char>(c), true));
+void lower_case(std::vector<BertCharacter>& text) {
+  std::vector<BertCharacter> out;
+  out.reserve(text.size());
+  for (const BertCharacter& character : text) {
+    // U+0130 is the only character whose lower case is two characters.
+    const bool is_dotted_capital_i = character.c == 0x130;
+    out.push_back({is_dotted_capital_i ? U'i' : simple_lower_case(character.c), character.begin, character.end});
+    if (is_dotted_capital_i) out.push_back({0x307, character.begin, character.end});
+  }
+  text.swap(out);
+}
+
+}  // namespace
+
+char32_t simple_lower_case(char32_t c) {
+  if (c < 0x80) return c >= 'A' && c <= 'Z' ? c + 0x20 : c;
   // Lower-case mappings added in Unicode 16.0, which utf8proc_tolower() lacks.
   switch (c) {
     case 0x1C89:
@@ -171,20 +185,6 @@ char32_t lower_case(char32_t c) {
       return static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c)));
   }
 }
-
-void lower_case(std::vector<BertCharacter>& text) {
-  std::vector<BertCharacter> out;
-  out.reserve(text.size());
-  for (const BertCharacter& character : text) {
-    // U+0130 is the only character whose lower case is two characters.
-    const bool is_dotted_capital_i = character.c == 0x130;
-    out.push_back({is_dotted_capital_i ? U'i' : lower_case(character.c), character.begin, character.end});
-    if (is_dotted_capital_i) out.push_back({0x307, character.begin, character.end});
-  }
-  text.swap(out);
-}
-
-}  // namespace
 
 bool is_bert_punctuation(char32_t c) {
   if (c < 0x80) return is_ascii_punctuation(static_cast<char>(c));

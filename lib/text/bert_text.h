@@ -38,6 +38,10 @@ std::vector<BertCharacter> bert_characters(std::string_view text, const BertNorm
 
 bool is_bert_punctuation(char32_t c);
 
+// Returns the lower case of Unicode 16.0, if it is one character; U+0130, whose lower case is two, gives a character of
+// its own.
+char32_t simple_lower_case(char32_t c);
+
 // Calls visit(std::span<const BertCharacter>) for every word of a normalised text.
 template <class Visit>
 void for_each_bert_word(std::span<const BertCharacter> text, const Visit& visit) {

@@ -36,6 +36,8 @@ size_t find_byte_bpe_split(std::string_view text);
 char32_t character_of_byte(uint8_t byte);
 // Returns the byte for which character_of_byte() returns `character`, or -1.
 int byte_of_character(char32_t character);
+// Returns the bytes that a piece represents; a piece with a character that represents no byte represents itself.
+std::string bytes_of_piece(const std::string& piece);
 
 class ByteBpeTokenizer : public Tokenizer {
  public:

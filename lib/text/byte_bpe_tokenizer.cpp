@@ -28,7 +28,8 @@ class ByteBpeEncoder : public Encoder {
   WordCache cache_;
 };
 
-// Returns the bytes that a piece represents; a piece with a character that represents no byte decodes to itself.
+}  // namespace
+
 std::string bytes_of_piece(const std::string& piece) {
   std::string bytes;
   for (char32_t character : code_points(piece)) {
@@ -38,8 +39,6 @@ std::string bytes_of_piece(const std::string& piece) {
   }
   return bytes;
 }
-
-}  // namespace
 
 ByteBpeTokenizer::ByteBpeTokenizer(std::vector<Piece> pieces, std::vector<Merge> merges, const std::string& name,
                                    AddedTokens added_tokens)

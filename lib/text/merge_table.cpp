@@ -1,7 +1,7 @@
 #include "text/merge_table.h"
 
-#include <queue>
-#include <tuple>
+#include <algorithm>
+#include <functional>
 
 namespace mh::text {
 
@@ -21,24 +21,25 @@ const MergeTable::Entry* MergeTable::find(int32_t left, int32_t right) const {
   return entries_.find(WordKey(PairKey{{left, right}}));
 }
 
-void MergeTable::apply(std::vector<Symbol>& symbols, MergeOrder order) const {
+void MergeTable::apply(std::vector<Symbol>& symbols, MergeOrder order, Workspace& workspace) const {
+  using QueuedPair = Workspace::QueuedPair;
   const auto num_symbols = static_cast<int64_t>(symbols.size());
-  struct Links {
-    int64_t previous_position, next_position;
-  };
   // Doubly linked list of the remaining symbols; a symbol of 0 bytes was joined to the symbol before it.
-  std::vector<Links> links(symbols.size());
-  for (int64_t i = 0; i < num_symbols; ++i) links[static_cast<size_t>(i)] = {i - 1, i + 1};
+  auto& links = workspace.links;
+  links.clear();
+  for (int64_t i = 0; i < num_symbols; ++i) links.push_back({i - 1, i + 1});
   auto symbol = [&](int64_t position) -> Symbol& { return symbols[static_cast<size_t>(position)]; };
   auto next_position = [&](int64_t position) -> int64_t& { return links[static_cast<size_t>(position)].next_position; };
 
-  // A pair that can be joined: rank, position, left symbol, right symbol.
-  using QueuedPair = std::tuple<size_t, int64_t, int32_t, int32_t>;
-  std::priority_queue<QueuedPair, std::vector<QueuedPair>, std::greater<>> queued_pairs;
+  auto& queued_pairs = workspace.queued_pairs;
+  queued_pairs.clear();
   auto queue_pair = [&](int64_t left) {
     if (left < 0 || next_position(left) >= num_symbols) return;
     const int32_t l = symbol(left).id, r = symbol(next_position(left)).id;
-    if (const Entry* entry = find(l, r)) queued_pairs.emplace(entry->rank, left, l, r);
+    const Entry* entry = find(l, r);
+    if (entry == nullptr) return;
+    queued_pairs.emplace_back(entry->rank, left, l, r);
+    std::push_heap(queued_pairs.begin(), queued_pairs.end(), std::greater<>());
   };
   for (int64_t i = 0; i + 1 < num_symbols; ++i) queue_pair(i);
   // Returns whether a queue entry is still valid. With MergeOrder::one_by_one, as in Hugging Face tokenizers, the entry
@@ -52,14 +53,15 @@ void MergeTable::apply(std::vector<Symbol>& symbols, MergeOrder order) const {
     const Entry* entry = find(l, r);
     return entry != nullptr && entry->joined_symbol == find(left, right)->joined_symbol;
   };
-  std::vector<int64_t> joined_positions;
+  auto& joined_positions = workspace.joined_positions;
   while (!queued_pairs.empty()) {
-    const size_t rank = std::get<0>(queued_pairs.top());
+    const size_t rank = std::get<0>(queued_pairs.front());
     joined_positions.clear();
-    while (!queued_pairs.empty() && std::get<0>(queued_pairs.top()) == rank &&
+    while (!queued_pairs.empty() && std::get<0>(queued_pairs.front()) == rank &&
            (order == MergeOrder::rounds || joined_positions.empty())) {
-      const QueuedPair queued_pair = queued_pairs.top();
-      queued_pairs.pop();
+      const QueuedPair queued_pair = queued_pairs.front();
+      std::pop_heap(queued_pairs.begin(), queued_pairs.end(), std::greater<>());
+      queued_pairs.pop_back();
       if (!is_current(queued_pair)) continue;
       const auto [pair_rank, position, left, right] = queued_pair;
       Symbol& right_symbol = symbol(next_position(position));

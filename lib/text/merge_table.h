@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <tuple>
 #include <vector>
 
 #include "text/word_map.h"
@@ -30,8 +31,23 @@ class MergeTable {
   Entry& find_or_insert(int32_t left, int32_t right);
   // Returns the entry of the merge of a pair of symbols, or null if the pair has no merge.
   const Entry* find(int32_t left, int32_t right) const;
+  // Memory of apply(), which a caller that merges many words reuses.
+  struct Workspace {
+    struct Links {
+      int64_t previous_position, next_position;
+    };
+    // A pair that can be joined: rank, position, left symbol, right symbol.
+    using QueuedPair = std::tuple<size_t, int64_t, int32_t, int32_t>;
+    std::vector<Links> links;
+    std::vector<QueuedPair> queued_pairs;  // a heap
+    std::vector<int64_t> joined_positions;
+  };
   // Applies all merges to `symbols` in place, in O(n log n) for n symbols.
-  void apply(std::vector<Symbol>& symbols, MergeOrder order) const;
+  void apply(std::vector<Symbol>& symbols, MergeOrder order, Workspace& workspace) const;
+  void apply(std::vector<Symbol>& symbols, MergeOrder order) const {
+    Workspace workspace;
+    apply(symbols, order, workspace);
+  }
 
  private:
   WordMap<Entry> entries_;  // key: the ids of both symbols, as bytes

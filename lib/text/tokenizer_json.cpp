@@ -1,12 +1,11 @@
 #include "text/tokenizer_json.h"
 
-#include <algorithm>
-
 #include "base/error.h"
 #include "base/json.h"
 #include "base/json_types.h"
 #include "base/text.h"
 #include "text/byte_bpe.h"
+#include "text/json_node.h"
 #include "text/wordpiece.h"
 
 namespace mh::text {
@@ -14,58 +13,6 @@ namespace mh::text {
 namespace {
 
 using Json = nlohmann::json;  // not ordered_json, whose look-ups among 100,000 keys are slow
-
-std::string abbreviate(const Json& value) {
-  return shorten(value.dump(-1, ' ', false, Json::error_handler_t::replace), 80);
-}
-
-// A node of the JSON file, with its JSON path for messages.
-struct JsonNode {
-  const Json* value;
-  std::string path;
-
-  JsonNode at(const std::string& key) const {
-    static const Json null;
-    const auto member = value->is_object() ? value->find(key) : value->end();
-    const bool is_root = path.ends_with(": ");  // the path of the root is the name of the file and ": "
-    return {value->is_object() && member != value->end() ? &*member : &null, path + (is_root ? "" : ".") + key};
-  }
-  bool empty() const { return value->is_null(); }
-  std::string type() const {
-    const Json& type = *at("type").value;
-    return type.is_string() ? type.get<std::string>() : "";
-  }
-  [[noreturn]] void refuse(const std::string& expected, const std::string& found,
-                           const std::string& advice = "copy the folder again") const {
-    refuse_input(path, expected, found, advice);
-  }
-  void require(const std::string& key, std::initializer_list<Json> allowed_values, const std::string& advice) const {
-    const JsonNode node = at(key);
-    if (std::find(allowed_values.begin(), allowed_values.end(), *node.value) != allowed_values.end()) return;
-    std::vector<std::string> texts;
-    for (const Json& allowed_value : allowed_values) texts.push_back(allowed_value.dump());
-    node.refuse(join(texts, " or "), abbreviate(*node.value), advice);
-  }
-  void require_type(std::initializer_list<const char*> allowed_types, const std::string& advice) const {
-    const std::string name = type();
-    if (std::find(allowed_types.begin(), allowed_types.end(), name) != allowed_types.end()) return;
-    refuse(join({allowed_types.begin(), allowed_types.end()}, " or "), name.empty() ? abbreviate(*value) : name,
-           advice);
-  }
-  // Returns the components of a pipeline stage in order: none for null, the (nested) entries of the array `list_key`
-  // for the type Sequence, otherwise only this node.
-  std::vector<JsonNode> stages(const char* list_key) const {
-    if (empty()) return {};
-    if (type() != "Sequence") return {*this};
-    const JsonNode list_node = at(list_key);
-    if (!list_node.value->is_array()) list_node.refuse("a list", abbreviate(*list_node.value));
-    std::vector<JsonNode> result;
-    for (size_t i = 0; i < list_node.value->size(); ++i)
-      for (JsonNode& stage : JsonNode{&(*list_node.value)[i], str(list_node.path, "[", i, "]")}.stages(list_key))
-        result.push_back(std::move(stage));
-    return result;
-  }
-};
 
 constexpr const char* kUseGpt2Settings =
     "use a tokenizer with the settings of GPT-2, the only ones that multihead supports for byte-level BPE";
@@ -86,16 +33,8 @@ std::vector<std::string> template_tokens(const JsonNode& processor) {
 class TokenizerJsonParser {
  public:
   TokenizerJsonParser(const std::string& text, const std::string& path) {
-    const int depth = json_depth(text);
-    if (depth <= kMaxJsonDepth) {
-      require_sound_json(text, path, "copy the folder again");
-      document_ = Json::parse(text, nullptr, false);
-    }
+    document_ = parse_tokenizer_json(text, path);
     root_ = {&document_, path + ": "};
-    if (!document_.is_object())
-      refuse_input(path, "a JSON object",
-                   depth > kMaxJsonDepth ? str("an object nested ", depth, " levels deep") : "other text",
-                   "copy the folder again");
     read_added_tokens();
   }
 
@@ -218,6 +157,20 @@ class TokenizerJsonParser {
 };
 
 }  // namespace
+
+Json parse_tokenizer_json(const std::string& text, const std::string& path) {
+  const int depth = json_depth(text);
+  Json document;
+  if (depth <= kMaxJsonDepth) {
+    require_sound_json(text, path, "copy the folder again");
+    document = Json::parse(text, nullptr, false);
+  }
+  if (!document.is_object())
+    refuse_input(path, "a JSON object",
+                 depth > kMaxJsonDepth ? str("an object nested ", depth, " levels deep") : "other text",
+                 "copy the folder again");
+  return document;
+}
 
 NumberedPieces numbered_pieces(const Json& object, const std::string& name) {
   auto refuse = [&](const std::string& expected, const std::string& found) {
