@@ -1,0 +1,72 @@
+#include "text/pipeline/post_processor.h"
+
+#include "text/pipeline/normalizer.h"
+
+namespace mh::text {
+
+namespace {
+
+class PostProcessorParser {
+ public:
+  explicit PostProcessorParser(int64_t num_tokens) : num_tokens_(num_tokens) {}
+
+  SurroundingTokens parse(const JsonNode& node) {
+    for (const JsonNode& stage : stages_of(node, "processors")) {
+      const std::string type = stage.type();
+      SurroundingTokens tokens;
+      if (type == "TemplateProcessing") tokens = parse_template(stage);
+      else if (type == "RobertaProcessing" || type == "BertProcessing")
+        tokens = {{id_of_pair(stage.at("cls"))}, {id_of_pair(stage.at("sep"))}};
+      else if (type != "ByteLevel")  // ByteLevel changes only positions
+        stage.refuse(
+            "a post-processor of the type Sequence, TemplateProcessing, RobertaProcessing, BertProcessing or ByteLevel",
+            type.empty() ? abbreviate(*stage.value) : type, kUseSupportedType);
+      // A later component surrounds the result of the earlier ones.
+      result_.begin.insert(result_.begin.begin(), tokens.begin.begin(), tokens.begin.end());
+      result_.end.insert(result_.end.end(), tokens.end.begin(), tokens.end.end());
+    }
+    return std::move(result_);
+  }
+
+ private:
+  int32_t id_of(const JsonNode& node) const {
+    if (!node.value->is_number_unsigned() || node.value->get<uint64_t>() >= static_cast<uint64_t>(num_tokens_))
+      node.refuse(str("a token id below ", num_tokens_), abbreviate(*node.value));
+    return static_cast<int32_t>(node.value->get<uint64_t>());
+  }
+
+  // Returns the id of a token in the form ["[CLS]", 101].
+  int32_t id_of_pair(const JsonNode& node) const {
+    const auto elements = node.elements();
+    if (elements.size() != 2) node.refuse("a token and its id", abbreviate(*node.value));
+    return id_of(elements[1]);
+  }
+
+  SurroundingTokens parse_template(const JsonNode& node) const {
+    SurroundingTokens tokens;
+    bool has_text = false;
+    for (const JsonNode& element : node.at("single").elements()) {
+      if (!element.at("Sequence").empty()) {
+        if (has_text) node.at("single").refuse("a template with one text", "several texts", kUseSupportedType);
+        has_text = true;
+        continue;
+      }
+      const JsonNode token = node.at("special_tokens").at(element.at("SpecialToken").text("id", ""));
+      std::vector<int32_t>& ids = has_text ? tokens.end : tokens.begin;
+      for (const JsonNode& id : token.at("ids").elements()) ids.push_back(id_of(id));
+    }
+    if (!has_text) node.at("single").refuse("a template with one text", "no text", kUseSupportedType);
+    return tokens;
+  }
+
+  int64_t num_tokens_;
+  SurroundingTokens result_;
+};
+
+}  // namespace
+
+SurroundingTokens parse_post_processor(const JsonNode& node, int64_t num_tokens) {
+  return PostProcessorParser(num_tokens).parse(node);
+}
+
+}  // namespace mh::text

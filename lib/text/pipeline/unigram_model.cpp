@@ -1,0 +1,124 @@
+// The model Unigram of tokenizer.json (Kudo 2018, https://arxiv.org/abs/1804.10959): the segmentation of a word whose
+// pieces have the highest sum of log-probabilities, by the algorithm of Viterbi in double precision. A character that
+// is no piece has the lowest log-probability minus 10; adjacent unknown characters are one token, or the tokens of
+// their bytes (byte_fallback).
+#include <algorithm>
+#include <set>
+
+#include "text/pipeline/model.h"
+#include "text/pipeline/normalizer.h"
+#include "text/pipeline/sorted_pieces.h"
+
+namespace mh::text {
+
+namespace {
+
+constexpr double kUnknownPenalty = 10.0;
+
+SortedPieces sorted_pieces(const NumberedPieces& pieces) {
+  SortedPieces result;
+  for (const auto& [id, piece] : pieces) result.add(piece, static_cast<int32_t>(id));
+  result.sort();
+  return result;
+}
+
+class UnigramModel : public Model {
+ public:
+  UnigramModel(const NumberedPieces& pieces, std::vector<double> scores, int32_t unknown_id, bool has_byte_fallback)
+      : ids_(ids_of_pieces(pieces)),
+        scores_(std::move(scores)),
+        pieces_(sorted_pieces(pieces)),
+        unknown_id_(unknown_id) {
+    unknown_score_ = *std::min_element(scores_.begin(), scores_.end()) - kUnknownPenalty;
+    if (has_byte_fallback) byte_ids_ = byte_fallback_ids(ids_);
+  }
+
+  int32_t unknown_id() const override { return unknown_id_; }
+
+  void encode_word(std::string_view word, Workspace& workspace, std::vector<int32_t>& tokens) const override {
+    find_best_path(word, workspace.path);
+    auto& pieces = workspace.pieces;
+    pieces.clear();
+    bool previous_is_unknown = false;
+    for (size_t end = word.size(); end > 0;) {
+      const Workspace::PathNode& node = workspace.path[end];
+      const bool is_unknown = node.id == unknown_id_;
+      if (is_unknown && previous_is_unknown)
+        pieces.back() = word.substr(node.begin, end - node.begin + pieces.back().size());
+      else pieces.push_back(word.substr(node.begin, end - node.begin));
+      previous_is_unknown = is_unknown;
+      end = node.begin;
+    }
+    for (auto piece = pieces.rbegin(); piece != pieces.rend(); ++piece) add_piece(*piece, tokens);
+  }
+
+ private:
+  void find_best_path(std::string_view word, std::vector<Workspace::PathNode>& path) const {
+    path.assign(word.size() + 1, {0, UINT32_MAX, 0});
+    for (size_t begin = 0; begin < word.size();) {
+      const double score_before = path[begin].score;
+      const size_t num_bytes = decode_utf8(word.data() + begin).num_bytes;
+      bool is_known = false;
+      // A later candidate replaces an earlier one only if its score is higher.
+      const auto add_candidate = [&](size_t length, double score, int32_t id) {
+        Workspace::PathNode& node = path[begin + length];
+        if (node.begin == UINT32_MAX || score > node.score) node = {score, static_cast<uint32_t>(begin), id};
+      };
+      pieces_.for_each_prefix(word.substr(begin), [&](size_t length, int32_t id) {
+        add_candidate(length, scores_[static_cast<size_t>(id)] + score_before, id);
+        is_known |= length == num_bytes;
+      });
+      if (!is_known) add_candidate(num_bytes, unknown_score_ + score_before, unknown_id_);
+      begin += num_bytes;
+    }
+  }
+
+  void add_piece(std::string_view piece, std::vector<int32_t>& tokens) const {
+    if (const int32_t* id = ids_.find(WordKey(piece))) return tokens.push_back(*id);
+    const auto id_of_byte = [&](char byte) { return byte_ids_[static_cast<unsigned char>(byte)]; };
+    if (byte_ids_.empty() || std::any_of(piece.begin(), piece.end(), [&](char byte) { return id_of_byte(byte) < 0; }))
+      return tokens.push_back(unknown_id_);
+    for (char byte : piece) tokens.push_back(id_of_byte(byte));
+  }
+
+  WordMap<int32_t> ids_;
+  std::vector<double> scores_;  // by token id: natural logarithms of probabilities
+  SortedPieces pieces_;
+  double unknown_score_ = 0;
+  int32_t unknown_id_;
+  std::vector<int32_t> byte_ids_;
+};
+
+}  // namespace
+
+ParsedModel parse_unigram_model(const JsonNode& node, nlohmann::json& canonical) {
+  const bool has_byte_fallback = node.flag("byte_fallback", false);
+  const JsonNode vocabulary = node.at("vocab");
+  if (!vocabulary.value->is_array() || vocabulary.value->empty())
+    vocabulary.refuse("a list of pieces with log-probabilities", abbreviate(*vocabulary.value));
+  ParsedModel result;
+  std::vector<double> scores;
+  std::set<std::string_view> known_pieces;
+  for (size_t i = 0; i < vocabulary.value->size(); ++i) {
+    const nlohmann::json& entry = (*vocabulary.value)[i];
+    if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() || !entry[1].is_number() ||
+        entry[0].get_ref<const std::string&>().empty())
+      refuse_input(str(vocabulary.path, "[", i, "]"), "a piece and its log-probability", abbreviate(entry),
+                   "copy the folder again");
+    const auto& piece = entry[0].get_ref<const std::string&>();
+    if (!known_pieces.insert(piece).second)
+      refuse_input(str(vocabulary.path, "[", i, "]"), "distinct pieces", "'" + piece + "' twice",
+                   "copy the folder again");
+    result.pieces.emplace_hint(result.pieces.end(), i, piece);
+    scores.push_back(entry[1].get<double>());
+  }
+  const int64_t unknown_id = node.count("unk_id", -1);
+  if (unknown_id < 0 || unknown_id >= std::ssize(scores))
+    node.at("unk_id").refuse("the id of a piece", abbreviate(*node.at("unk_id").value), kUseSupportedType);
+  canonical.update({{"byte_fallback", has_byte_fallback}, {"unk_id", unknown_id}});
+  result.model = std::make_unique<UnigramModel>(result.pieces, std::move(scores), static_cast<int32_t>(unknown_id),
+                                                has_byte_fallback);
+  return result;
+}
+
+}  // namespace mh::text
