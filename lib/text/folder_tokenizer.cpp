@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "io/json_config.h"
+#include "text/json_tokenizer.h"
 #include "text/tokenizer_json.h"
 
 namespace mh::text {
@@ -30,6 +31,26 @@ std::string token_text(const io::Json& value) {
   if (value.is_string()) return value;
   const auto content = value.is_object() ? value.find("content") : value.end();
   return value.is_object() && content != value.end() && content->is_string() ? content->get<std::string>() : "";
+}
+
+// Returns the type of the tokenizer of a tokenizer.json: byte-bpe or wordpiece if this type gives the same tokens,
+// otherwise tokenizer-json.
+std::string type_of_tokenizer_json(const std::string& text, const std::string& name) {
+  // Each reader of a type refuses what the type cannot represent. Only special added tokens are text to both types.
+  const auto is_readable = [&](const auto& read) {
+    try {
+      const TokenizerJson json = read(text, name);
+      return std::all_of(json.added_tokens.begin(), json.added_tokens.end(),
+                         [](const TokenizerJson::Token& token) { return token.flags.count(kSpecialToken) > 0; });
+    } catch (const Error&) {
+      return false;
+    }
+  };
+  if (text.find("\"ByteLevel\"") != text.npos && text.find(kEndOfText) != text.npos && is_readable(read_byte_bpe_json))
+    return ByteBpeTokenizer::kType;
+  if (text.find("\"BertNormalizer\"") != text.npos && is_readable(read_wordpiece_json))
+    return WordPieceTokenizer::kType;
+  return JsonTokenizer::kType;
 }
 
 class FolderReader {
@@ -112,7 +133,33 @@ class FolderReader {
                                     non_default_tokens(default_tokens));
   }
 
+  std::unique_ptr<Tokenizer> read_any() {
+    const std::string json_path = path("tokenizer.json"), model_path = path("tokenizer.model");
+    if (const auto json_text = read_if_exists(json_path)) {
+      const std::string type = type_of_tokenizer_json(*json_text, json_path);
+      if (type == ByteBpeTokenizer::kType) return read_byte_bpe();
+      if (type == WordPieceTokenizer::kType) return read_wordpiece();
+      return std::make_unique<JsonTokenizer>(*json_text, json_path, json_settings());
+    }
+    if (const auto model = read_if_exists(model_path)) return parse_tokenizer(*model, model_path);
+    if (std::filesystem::exists(path("vocab.txt"))) return read_wordpiece();
+    if (std::filesystem::exists(path("merges.txt"))) return read_byte_bpe();
+    refuse_input(folder_, "a folder with tokenizer.json, tokenizer.model, vocab.json and merges.txt, or vocab.txt",
+                 "none of these files", "copy tokenizer.json from the source of the model");
+  }
+
  private:
+  // Returns the tokens around a text that tokenizer_config.json states.
+  JsonTokenizerSettings json_settings() const {
+    JsonTokenizerSettings settings;
+    if (const std::string token = configured_token("eos_token"); !token.empty()) settings.end_piece = token;
+    const std::string tokenizer_class = config_.value("tokenizer_class", std::string());
+    for (const char* known_class : {"LlamaTokenizer", "LlamaTokenizerFast", "GemmaTokenizer", "GemmaTokenizerFast"})
+      if (tokenizer_class == known_class && config_.value("add_bos_token", nullptr) != nullptr)
+        settings.begin_piece = config_.value("add_bos_token", true) ? configured_token("bos_token") : "";
+    return settings;
+  }
+
   std::string path(const std::string& name) const { return folder_ + "/" + name; }
 
   void require_files(const std::vector<std::string>& names) const {
@@ -281,6 +328,20 @@ std::unique_ptr<ByteBpeTokenizer> read_byte_bpe_folder(const std::string& folder
 
 std::unique_ptr<WordPieceTokenizer> read_wordpiece_folder(const std::string& folder) {
   return FolderReader(folder).read_wordpiece();
+}
+
+std::unique_ptr<Tokenizer> read_tokenizer_folder(const std::string& folder) { return FolderReader(folder).read_any(); }
+
+std::unique_ptr<Tokenizer> read_tokenizer_json(const std::string& text, const std::string& name) {
+  const std::string type = type_of_tokenizer_json(text, name);
+  if (type == JsonTokenizer::kType) return std::make_unique<JsonTokenizer>(text, name);
+  TokenizerJson json =
+      type == ByteBpeTokenizer::kType ? read_byte_bpe_json(text, name) : read_wordpiece_json(text, name);
+  // The pieces include the added tokens, all of which are special.
+  for (const TokenizerJson::Token& token : json.added_tokens) json.pieces.emplace(token.id, token.piece);
+  std::vector<Piece> pieces = pieces_in_id_order(json.pieces, name);
+  if (type == ByteBpeTokenizer::kType) return make_byte_bpe_tokenizer(std::move(pieces), std::move(json.merges), name);
+  return make_wordpiece_tokenizer(std::move(pieces), json.normalisation, name);
 }
 
 std::unique_ptr<WordPieceTokenizer> read_wordpiece_vocabulary(const std::string& path,

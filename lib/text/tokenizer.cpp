@@ -4,11 +4,14 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "base/empty_input.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "text/byte_bpe.h"
+#include "text/folder_tokenizer.h"
+#include "text/json_tokenizer.h"
 #include "text/vocabulary_types.h"
 #include "text/wordpiece.h"
 
@@ -20,6 +23,24 @@ std::string Tokenizer::fingerprint() const {
   return hex64(h.high64) + hex64(h.low64);
 }
 
+namespace {
+
+// Returns whether the file is a vocabulary of tiktoken: its first line is base64, a space and a rank.
+bool is_tiktoken_file(std::string_view bytes) {
+  const std::string_view line = bytes.substr(0, bytes.find('\n'));
+  const size_t space = line.find(' ');
+  if (space == line.npos || space == 0 || space % 4 != 0 || space + 1 == line.size()) return false;
+  const auto is_base64 = [](char c) {
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '+' || c == '/' ||
+           c == '=';
+  };
+  const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || c == '\r'; };
+  return std::all_of(line.begin(), line.begin() + static_cast<ptrdiff_t>(space), is_base64) &&
+         std::all_of(line.begin() + static_cast<ptrdiff_t>(space) + 1, line.end(), is_digit);
+}
+
+}  // namespace
+
 uint64_t count_unknown(std::span<const int32_t> tokens, const Tokenizer& tokenizer) {
   if (tokenizer.unknown_id() < 0) return 0;
   return static_cast<uint64_t>(std::count(tokens.begin(), tokens.end(), tokenizer.unknown_id()));
@@ -30,6 +51,11 @@ std::unique_ptr<Tokenizer> parse_tokenizer(const std::string& bytes, const std::
   if (bytes.find("\n[UNK]\n") != bytes.npos && bytes.find('\0') == bytes.npos && !is_vocabulary_file(bytes))
     refuse_input(name, "a vocabulary that states whether case is kept", "a plain list of pieces",
                  "convert the list with mh-prep vocab --type wordpiece --from FILE; add --cased to keep case");
+  if (bytes.front() == '{') return read_tokenizer_json(bytes, name);
+  if (is_tiktoken_file(bytes))
+    refuse_input(name, "a vocabulary of mh-prep, a SentencePiece model or a tokenizer.json",
+                 "a vocabulary of tiktoken: lines of base64 and ranks",
+                 "name the tokenizer.json of the same model, which states how text is split into words");
   if (!is_vocabulary_file(bytes)) return make_sentencepiece_tokenizer(bytes, name);
   VocabularyFile file = read_vocabulary(bytes, name);
   auto require_piece = [&](size_t index, const char* piece) {
@@ -52,6 +78,7 @@ std::unique_ptr<Tokenizer> parse_tokenizer(const std::string& bytes, const std::
     return make_wordpiece_tokenizer(std::move(file.pieces), file.normalisation, name, std::move(file.added_tokens));
   if (file.type == ByteBpeTokenizer::kType)
     return make_byte_bpe_tokenizer(std::move(file.pieces), std::move(file.merges), name, std::move(file.added_tokens));
+  if (file.type == JsonTokenizer::kType) return make_json_tokenizer(file, name);
   if (file.type == "char") {
     require_piece(0, "\n");
     require_piece(1, kUnknownPiece);
@@ -67,6 +94,7 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path) {
   // Bounds the memory for files that are not vocabularies. No usable vocabulary is larger, since the header of a
   // checkpoint, which stores the vocabulary, has at most 100 MB.
   constexpr size_t kMaxVocabularyBytes = 256U << 20;
+  if (std::filesystem::is_directory(path)) return read_tokenizer_folder(path);
   auto source = open_source(path);
   std::string bytes;
   std::vector<char> buffer(1 << 16);

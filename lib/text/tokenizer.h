@@ -1,7 +1,7 @@
 // Interface of tokenizers, which convert text to tokens and back: words, bytes, characters, SentencePiece, BPE of
-// subword-nmt, WordPiece of BERT (wordpiece.h) and byte-level BPE of GPT-2 (byte_bpe.h). Shards and checkpoints store
-// a complete copy of their tokenizer; two files can be used together only if the fingerprints of their tokenizers are
-// equal.
+// subword-nmt, WordPiece of BERT (wordpiece.h), byte-level BPE of GPT-2 (byte_bpe.h), and other pipelines of Hugging
+// Face's tokenizer.json (json_tokenizer.h). Shards and checkpoints store a complete copy of their tokenizer; two files
+// can be used together only if the fingerprints of their tokenizers are equal.
 #pragma once
 
 #include <cstdint>
@@ -32,10 +32,13 @@ class Encoder {
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
-  virtual std::string type() const = 0;        // word, byte, char, sentencepiece, subword-nmt, wordpiece, byte-bpe
+  virtual std::string type() const = 0;        // word, byte, char, sentencepiece, subword-nmt, wordpiece, byte-bpe,
+                                               // tokenizer-json
   virtual int64_t size() const = 0;            // number of vocabulary entries; tokens are in [0, size())
   virtual int32_t end_of_line_id() const = 0;  // end-of-line token; it is also the context of the first token of a text
   virtual int32_t unknown_id() const = 0;      // token of unknown text; -1: none, since every text can be encoded
+  // Returns the token that the published model expects in front of a text, such as <s> of Llama 2; -1: none.
+  virtual int32_t begin_id() const { return -1; }
   virtual std::string piece(int32_t token) const = 0;  // text of the token, for display
   virtual std::unique_ptr<Encoder> encoder() const = 0;
   // Returns the text of `tokens`, the first of which starts a line; end-of-line tokens become line feeds.
@@ -61,8 +64,9 @@ class Tokenizer {
 // Returns how many of `tokens` are tokenizer.unknown_id().
 uint64_t count_unknown(std::span<const int32_t> tokens, const Tokenizer& tokenizer);
 
-// Return the tokenizer of a vocabulary file of any type, given the bytes of the file or its path. `name` is the file
-// name in messages. Throw Error(input) if the content is not a vocabulary or is damaged.
+// Return the tokenizer of a vocabulary file of any type, of a SentencePiece model or of a tokenizer.json, given the
+// bytes of the file or its path. `name` is the file name in messages. load_tokenizer() also takes the path of a Hugging
+// Face model folder (read_tokenizer_folder()). Throw Error(input) if the content is not a vocabulary or is damaged.
 std::unique_ptr<Tokenizer> parse_tokenizer(const std::string& bytes, const std::string& name);
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path);
 
@@ -118,12 +122,18 @@ std::string serialize_vocabulary(const std::string& type, const std::vector<Piec
                                  const std::vector<Merge>* merges = nullptr,
                                  const BertNormalisation* normalisation = nullptr,
                                  const AddedTokens& added_tokens = {});
+// Returns the content of a vocabulary file of the type tokenizer-json, with the members of VocabularyFile.
+std::string serialize_tokenizer_json(int64_t num_entries, int32_t begin_id, int32_t end_id, const std::string& json);
 struct VocabularyFile {
   std::string type;
   std::vector<Piece> pieces;
   std::vector<Merge> merges;
   BertNormalisation normalisation;
   AddedTokens added_tokens;
+  // Type tokenizer-json:
+  std::string json;                    // the content of a tokenizer.json
+  int64_t num_entries = 0;             // the number of token ids
+  int32_t begin_id = -1, end_id = -1;  // tokens at the start and the end of a text; -1: none
 };
 bool is_vocabulary_file(std::string_view bytes);
 VocabularyFile read_vocabulary(const std::string& bytes, const std::string& name);

@@ -9,6 +9,7 @@
 #include "base/unicode.h"
 #include "text/byte_bpe.h"
 #include "text/folder_tokenizer.h"
+#include "text/json_tokenizer.h"
 #include "text/learn_sentencepiece.h"
 #include "text/merges.h"
 #include "text/word_cache.h"
@@ -200,6 +201,13 @@ void VocabularyOptions::check() const {
     refuse_usage(option, std::string("--type ") + types, found_value("--type " + type, "--type " + defaults.type),
                  str("leave ", option, " out"));
   };
+  if (type == JsonTokenizer::kType) {
+    if (source_path.empty())
+      refuse_usage("--type tokenizer-json", "--from, a tokenizer.json or a model folder", "no --from",
+                   "give --from PATH and no text files, since mh-prep does not learn vocabularies of this type");
+    if (max_size != 0) refuse("--size", "word, char, bpe, unigram, subword-nmt, wordpiece or byte-bpe");
+    if (min_count != defaults.min_count) refuse("--min-count", "word, char, subword-nmt, wordpiece or byte-bpe");
+  }
   if (!is_sentencepiece && character_coverage != defaults.character_coverage)
     refuse("--character-coverage", "bpe or unigram");
   if (!is_sentencepiece && byte_fallback) refuse("--byte-fallback", "bpe or unigram");
@@ -214,7 +222,8 @@ void VocabularyOptions::check() const {
                  num_merges > 0 ? "both" : "neither", "give exactly one of the two options, such as --merges 10000");
   }
   const bool learns_or_converts = type == WordPieceTokenizer::kType || type == ByteBpeTokenizer::kType;
-  if (!learns_or_converts && !source_path.empty()) refuse("--from", "wordpiece or byte-bpe");
+  if (!learns_or_converts && type != JsonTokenizer::kType && !source_path.empty())
+    refuse("--from", "wordpiece, byte-bpe or tokenizer-json");
   if (type != WordPieceTokenizer::kType) {
     if (cased) refuse("--cased", "wordpiece");
     if (strip_accents != defaults.strip_accents) refuse("--strip-accents", "wordpiece");
@@ -251,6 +260,13 @@ std::unique_ptr<Tokenizer> make_vocabulary(const VocabularyOptions& options, Tex
   if (options.type == ByteBpeTokenizer::kType) {
     if (options.source_path.empty()) return make_byte_bpe_vocabulary(options, text);
     return read_byte_bpe_folder(options.source_path);
+  }
+  if (options.type == JsonTokenizer::kType) {
+    auto tokenizer = load_tokenizer(options.source_path);
+    if (tokenizer->type() != JsonTokenizer::kType)
+      refuse_input(options.source_path, "a tokenizer that needs the type tokenizer-json",
+                   "a tokenizer of the type " + tokenizer->type(), "give --type " + tokenizer->type());
+    return tokenizer;
   }
   if (options.type == "byte") {
     TextBatch batch;  // reads the text only to report missing or empty inputs

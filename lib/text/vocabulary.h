@@ -27,7 +27,8 @@ struct VocabularyOptions {
   int64_t num_threads = 0;
   void describe(Fields& f) {
     f.field("type", type,
-            "type of the vocabulary; bpe, unigram: subwords of SentencePiece; byte-bpe: byte-level BPE of GPT-2",
+            "type of the vocabulary; bpe, unigram: subwords of SentencePiece; byte-bpe: byte-level BPE of GPT-2; "
+            "tokenizer-json: other tokenizers of Hugging Face",
             vocabulary_type_names());
     f.field("size", max_size,
             "maximum number of entries, special tokens included; required for bpe and unigram, and without --from for "
@@ -46,7 +47,9 @@ struct VocabularyOptions {
             "either the output of subword-nmt learn-bpe, or a vocabulary of mh-prep vocab --type subword-nmt");
     f.field("from", source_path,
             "existing vocabulary to convert instead of reading text; with --type wordpiece: BERT's vocab.txt or the "
-            "folder of a BERT model; with --type byte-bpe: the folder of a GPT-2 model");
+            "folder of a BERT model; with --type byte-bpe: the folder of a GPT-2 model; with --type tokenizer-json: a "
+            "tokenizer.json "
+            "or the folder of a model");
     f.field("cased", cased,
             "with --type wordpiece: preserve the case of letters instead of converting text to lower case");
     f.field("strip_accents", strip_accents, "with --type wordpiece: removal of accents; auto: yes unless --cased",

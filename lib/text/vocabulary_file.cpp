@@ -1,7 +1,8 @@
 // Reads and writes vocabulary files, mh-vocab(5): five header lines, then one line per piece with its count. A
 // vocabulary with merges has one more header line, and one line per merge after the pieces; a vocabulary of the type
 // wordpiece has two more header lines; a vocabulary with added tokens has one more header line, and one line per added
-// token at the end.
+// token at the end. A vocabulary of the type tokenizer-json has the header lines begin and end, and a JSON text instead
+// of the lines of pieces.
 #include <xxhash.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "text/json_tokenizer.h"
 #include "text/text_bytes.h"
 #include "text/tokenizer.h"
 #include "text/vocabulary_types.h"
@@ -130,6 +132,11 @@ std::string serialize_vocabulary(const std::string& type, const std::vector<Piec
   return std::string(kMagic) + "type " + type + header_lines + "\nxxh64 " + hash_of(body) + "\n\n" + body;
 }
 
+std::string serialize_tokenizer_json(int64_t num_entries, int32_t begin_id, int32_t end_id, const std::string& json) {
+  return str(kMagic, "type ", JsonTokenizer::kType, "\nentries ", num_entries, "\nbegin ", begin_id, "\nend ", end_id,
+             "\nxxh64 ", hash_of(json), "\n\n", json);
+}
+
 bool is_vocabulary_file(std::string_view bytes) {
   return bytes.substr(bytes.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0).starts_with(kMagic);
 }
@@ -145,6 +152,14 @@ class VocabularyReader {
   VocabularyFile read() {
     VocabularyFile file;
     file.type = read_entry("type");
+    if (file.type == JsonTokenizer::kType) {
+      file.num_entries = read_integer("entries");
+      file.begin_id = read_integer("begin");
+      file.end_id = read_integer("end");
+      verify_checksum();
+      file.json = remaining_lines_;
+      return file;
+    }
     const uint64_t num_pieces = read_count("entries");
     const VocabularyType* type = vocabulary_type(file.type);
     const uint64_t num_merges = type != nullptr && type->has_merges ? read_count("merges") : 0;
@@ -205,6 +220,16 @@ class VocabularyReader {
         count > remaining_lines_.size())
       refuse(str("a count of ", key, " that the file can hold"), text);
     return count;
+  }
+
+  // Reads an integer of at least -1.
+  int32_t read_integer(const std::string& key) {
+    const std::string text = read_entry(key);
+    int32_t value = -1;
+    const auto parse_result = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (parse_result.ec != std::errc() || parse_result.ptr != text.data() + text.size() || value < -1)
+      refuse("an integer of at least -1", text);
+    return value;
   }
 
   bool read_yes_or_no(const std::string& key) {

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "text/byte_bpe.h"
+#include "text/json_tokenizer.h"
 #include "text/wordpiece.h"
 
 namespace mh::text {
@@ -36,7 +37,14 @@ constexpr std::array kTypes{
                    "so on, in ascending order, so the space is U+0120. Every byte, every symbol of a merge and every "
                    "result of a merge has an entry; <|endoftext|> can have any number and ends a line. Frequencies "
                    "are 0.",
-                   true, true}};
+                   true, true},
+    VocabularyType{
+        JsonTokenizer::kType,
+        "Other tokenizers of a tokenizer.json of Hugging Face: BPE, WordPiece or Unigram with the "
+        "normalisation and the splitting into words of the published model.",
+        "After the empty line the file is a tokenizer.json with sorted keys, without white space and without "
+        "a line feed at its end, and has all settings in one form; equal tokenizers have equal files. The "
+        "file has no lines of entries."}};
 
 }  // namespace
 

@@ -205,6 +205,46 @@ def add_recorded(corpus):
             corpus.add("tokenizer_folder", folder.name + "-old", b"\x1e".join([b"", *files[1:]]))
 
 
+def add_pipelines(corpus):
+    """Adds a small tokenizer.json for each component that multihead reads, as a vocabulary and as a folder."""
+    bpe = {"type": "BPE", "vocab": {"<unk>": 0, "</s>": 1, "T": 2, "h": 3, "e": 4, "Th": 5, "\u0120": 6, "\u2581": 7, "<0x20>": 8}, "merges": ["T h", ["h", "e"]],
+           "unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True, "ignore_merges": True}
+    bpe["vocab"]["he"] = 9
+    unigram = {"type": "Unigram", "unk_id": 0, "byte_fallback": False, "vocab": [["<unk>", 0], ["</s>", 0], ["\u2581", -2.5], ["e", -3], ["he", -4.5]]}
+    wordpiece = {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100,
+                 "vocab": {"[UNK]": 0, "</s>": 1, "t": 2, "##he": 3}}
+    words = r"(?i:'s|'ll)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s+(?!\S)|(?>\s)+?"
+    sequence = lambda key, stages: {"type": "Sequence", key: stages}
+    split = lambda pattern, behavior: {"type": "Split", "pattern": pattern, "behavior": behavior, "invert": False}
+    metaspace = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first", "split": True}
+    around = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "</s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+              "pair": [], "special_tokens": {"</s>": {"id": "</s>", "ids": [1], "tokens": ["</s>"]}}}
+    table = base64.b64encode(struct.pack("<5I", 16, 1 << 10, 1 << 10 | 1, 0, 0) + b"a\0").decode()
+    for name, (model, normalizers, pre_tokenizers, decoders) in {
+            "bytes": (bpe, [{"type": "NFC"}], [split({"Regex": words}, "Isolated"), {"type": "ByteLevel", "add_prefix_space": True, "use_regex": False}],
+                      [{"type": "ByteLevel"}]),
+            "characters": (bpe, [{"type": "Prepend", "prepend": "\u2581"}, {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}], [],
+                           [{"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"},
+                            {"type": "Strip", "content": " ", "start": 1, "stop": 0}]),
+            "unigram": (unigram, [{"type": "Precompiled", "precompiled_charsmap": table}, {"type": "NFKD"}, {"type": "StripAccents"}, {"type": "Lowercase"},
+                                  {"type": "Strip", "strip_left": True, "strip_right": True}], [{"type": "WhitespaceSplit"}, metaspace],
+                        [{k: v for k, v in metaspace.items() if k != "split"}]),
+            "wordpiece": (wordpiece, [{"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True}],
+                          [{"type": "BertPreTokenizer"}, {"type": "Digits", "individual_digits": True}, {"type": "Punctuation", "behavior": "Contiguous"},
+                           {"type": "CharDelimiterSplit", "delimiter": "x"}, split({"String": "a"}, "MergedWithNext")],
+                          [{"type": "WordPiece", "prefix": "##", "cleanup": True}, {"type": "BPEDecoder", "suffix": "</w>"}])}.items():
+        added = [{"id": 1, "content": "</s>", "special": True, "normalized": False, "single_word": False, "lstrip": False, "rstrip": False},
+                 {"id": len(model["vocab"]), "content": "cat", "special": False, "normalized": True, "single_word": True, "lstrip": True, "rstrip": True}]
+        data = json.dumps({"version": "1.0", "added_tokens": added, "normalizer": sequence("normalizers", normalizers),
+                           "pre_tokenizer": sequence("pretokenizers", pre_tokenizers), "post_processor": around,
+                           "decoder": sequence("decoders", decoders), "model": model}, ensure_ascii=False).encode()
+        corpus.add("vocabulary", f"tokenizer-json-{name}", data)
+        config = json.dumps({"tokenizer_class": "LlamaTokenizer", "add_bos_token": True, "bos_token": "</s>", "eos_token": {"content": "</s>"}}).encode()
+        corpus.add("tokenizer_folder", f"pipeline-{name}", b"\x1e".join([data, b"", b"", b"", config, b"", b""]))
+    corpus.add("vocabulary", "tokenizer-json", b"multihead-vocabulary 1\ntype tokenizer-json\nentries 10\nbegin -1\nend 1\nxxh64 0000000000000000\n\n" +
+               json.dumps({"model": bpe}).encode())
+
+
 def read_varint(data, at):
     """Returns the LEB128 number at the offset `at`, and the offset of the first byte after it."""
     end = at
@@ -299,6 +339,7 @@ def main():
     add_archive(corpus)
     add_checkpoints(corpus)
     add_recorded(corpus)
+    add_pipelines(corpus)
     add_prepared(corpus, prep)
     add_documents(corpus)
     add_refused(corpus)

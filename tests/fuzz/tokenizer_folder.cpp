@@ -27,5 +27,6 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string& folder = fuzz::memory_folder(kNames, texts);
   fuzz::check(size, fuzz::kTextFactor, [&] { encode(*read_byte_bpe_folder(folder)); });
   fuzz::check(size, fuzz::kTextFactor, [&] { encode(*read_wordpiece_folder(folder)); });
+  fuzz::check(size, fuzz::kTextFactor, [&] { encode(*read_tokenizer_folder(folder)); });
   return 0;
 }

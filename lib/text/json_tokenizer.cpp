@@ -1,0 +1,287 @@
+#include "text/json_tokenizer.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/json_types.h"
+#include "base/text.h"
+#include "text/pipeline/post_processor.h"
+#include "text/tokenizer_json.h"
+#include "text/word_cache.h"
+
+namespace mh::text {
+
+using Json = nlohmann::json;
+
+class JsonEncoder : public Encoder {
+ public:
+  explicit JsonEncoder(const JsonTokenizer& tokenizer) : tokenizer_(tokenizer) {}
+
+  void encode(std::string_view text, std::vector<int32_t>& out) override {
+    if (tokenizer_.raw_matcher_.empty()) return encode_raw(text, true, out);
+    tokenizer_.raw_matcher_.find(text, raw_parts_);
+    for (const AddedTokenMatcher::Part& part : raw_parts_)
+      if (part.id >= 0) out.push_back(part.id);
+      else encode_raw(text.substr(part.begin, part.end - part.begin), part.begin == 0, out);
+  }
+
+ private:
+  // Encodes text without added tokens that are searched in the raw text.
+  void encode_raw(std::string_view text, bool starts_text, std::vector<int32_t>& out) {
+    text = normalize(tokenizer_.normalizers_, text, buffers_);
+    if (tokenizer_.normalized_matcher_.empty()) return encode_normalized(text, starts_text, out);
+    tokenizer_.normalized_matcher_.find(text, normalized_parts_);
+    for (const AddedTokenMatcher::Part& part : normalized_parts_)
+      if (part.id >= 0) out.push_back(part.id);
+      else encode_normalized(text.substr(part.begin, part.end - part.begin), starts_text && part.begin == 0, out);
+  }
+
+  // Encodes normalised text without added tokens.
+  void encode_normalized(std::string_view text, bool starts_text, std::vector<int32_t>& out) {
+    words_.assign(text, starts_text);
+    for (const auto& pre_tokenizer : tokenizer_.pre_tokenizers_.stages) pre_tokenizer->apply(words_);
+    const char* readable_end = words_.text.data() + words_.text.size();
+    for (const WordList::Word& word : words_.words)
+      cache_.encode(WordKey(words_.text_of(word), readable_end), out,
+                    [this](std::string_view w, std::vector<int32_t>& tokens) { encode_word(w, tokens); });
+  }
+
+  void encode_word(std::string_view word, std::vector<int32_t>& tokens) {
+    if (tokenizer_.pre_tokenizers_.yields_bytes) {
+      byte_characters_.clear();
+      append_byte_characters(word, byte_characters_);
+      word = byte_characters_;
+    }
+    tokenizer_.model_->encode_word(word, workspace_, tokens);
+  }
+
+  const JsonTokenizer& tokenizer_;
+  WordCache cache_;
+  std::vector<AddedTokenMatcher::Part> raw_parts_, normalized_parts_;
+  std::string buffers_[2];
+  WordList words_;
+  std::string byte_characters_;
+  Model::Workspace workspace_;
+};
+
+namespace {
+
+// Names of the token that ends a text in published models, for files whose post-processor puts no token after a text.
+constexpr const char* kEndPieces[] = {"<|endoftext|>",         "<|end_of_text|>", "</s>",      "<eos>",
+                                      "<｜end▁of▁sentence｜>", "[SEP]",           "<|im_end|>"};
+
+// Returns a component list in the form of tokenizer.json: null for none, otherwise a Sequence.
+Json sequence_of(const char* list_key, Json components) {
+  if (components.empty()) return nullptr;
+  if (components.size() == 1) return std::move(components[0]);
+  return {{"type", "Sequence"}, {list_key, std::move(components)}};
+}
+
+// Returns the components of a part that does not affect the tokens of a text. Settings of ByteLevel that have no effect
+// get one value.
+Json stages_in_one_form(const JsonNode& node, const char* list_key) {
+  Json components = Json::array();
+  for (const JsonNode& stage : stages_of(node, list_key)) {
+    components.push_back(*stage.value);
+    if (stage.type() == "ByteLevel")
+      components.back() = {
+          {"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}};
+  }
+  if (components.empty() && !node.empty()) return {{"type", "Sequence"}, {list_key, Json::array()}};
+  return sequence_of(list_key, std::move(components));
+}
+
+// Writes each merge that is a pair of symbols without spaces as a string, the shorter form.
+void shorten_merges(Json& merges) {
+  for (Json& merge : merges) {
+    if (!merge.is_array()) continue;
+    const auto &left = merge[0].get_ref<const std::string&>(), &right = merge[1].get_ref<const std::string&>();
+    if (left.find(' ') == left.npos && right.find(' ') == right.npos) merge = left + " " + right;
+  }
+}
+
+}  // namespace
+
+JsonTokenizer::JsonTokenizer(const std::string& json_text, const std::string& name,
+                             const JsonTokenizerSettings& settings) {
+  Json document = parse_tokenizer_json(json_text, name);
+  const JsonNode root{&document, name + ": "};
+  Json normalizers = Json::array(), pre_tokenizers = Json::array(), canonical = Json::object();
+  normalizers_ = parse_normalizers(root.at("normalizer"), normalizers);
+  canonical["normalizer"] = sequence_of("normalizers", std::move(normalizers));
+  pre_tokenizers_ = parse_pre_tokenizers(root.at("pre_tokenizer"), pre_tokenizers);
+  canonical["pre_tokenizer"] = sequence_of("pretokenizers", std::move(pre_tokenizers));
+  decoders_ = parse_decoders(root.at("decoder"));
+  canonical["decoder"] = stages_in_one_form(root.at("decoder"), "decoders");
+  ParsedModel model = parse_model(root.at("model"), canonical["model"]);
+  model_ = std::move(model.model);
+  const NumberedPieces pieces = read_added_tokens(root.at("added_tokens"), model.pieces, canonical["added_tokens"]);
+  pieces_.resize(pieces.rbegin()->first + 1);
+  for (const auto& [id, piece] : pieces) pieces_[id] = piece;
+  choose_surrounding_tokens(root, settings, name);
+  canonical["post_processor"] = stages_in_one_form(root.at("post_processor"), "processors");
+  canonical["version"] = "1.0";
+  // The vocabulary moves, since it is most of the file.
+  for (const char* key : {"vocab", "merges"})
+    if (document["model"].contains(key)) canonical["model"][key] = std::move(document["model"][key]);
+  if (canonical["model"].contains("merges")) shorten_merges(canonical["model"]["merges"]);
+  json_ = canonical.dump();
+}
+
+NumberedPieces JsonTokenizer::read_added_tokens(const JsonNode& list, const NumberedPieces& model_pieces,
+                                                Json& canonical) {
+  NumberedPieces pieces = model_pieces;
+  std::map<std::string_view, uint64_t> ids;
+  for (const auto& [id, piece] : model_pieces) ids.emplace(piece, id);
+  uint64_t next_id = model_pieces.size();
+  std::map<int32_t, AddedToken> tokens;
+  for (const JsonNode& node : list.empty() ? std::vector<JsonNode>() : list.elements()) {
+    AddedToken token;
+    token.content = node.text("content", "");
+    if (token.content.empty() || node.at("id").empty())
+      node.refuse("an added token with the entries id and content", abbreviate(*node.value));
+    const auto known = ids.find(token.content);
+    // Hugging Face tokenizers numbers the tokens itself: by the vocabulary, or after all other tokens.
+    const uint64_t expected_id = known == ids.end() ? next_id : known->second;
+    const int64_t id = node.count("id", -1);
+    if (static_cast<uint64_t>(id) != expected_id || tokens.count(static_cast<int32_t>(id)) > 0)
+      node.refuse(str("the id ", expected_id, ", which tokenizers gives to '", token.content, "'"),
+                  tokens.count(static_cast<int32_t>(id)) > 0 ? str("the id ", id, " twice") : str("the id ", id),
+                  "use a tokenizer whose added tokens are numbered in order after the vocabulary");
+    token.id = static_cast<int32_t>(id);
+    if (expected_id >= next_id) next_id = expected_id + 1;
+    token.special = node.flag("special", false);
+    token.normalized = node.flag("normalized", !token.special);
+    token.single_word = node.flag("single_word", false);
+    token.lstrip = node.flag("lstrip", false);
+    token.rstrip = node.flag("rstrip", false);
+    pieces.emplace(expected_id, token.content);
+    tokens.emplace(token.id, std::move(token));
+  }
+  std::string buffers[2];
+  canonical = Json::array();
+  for (auto& [id, token] : tokens) {
+    canonical.push_back({{"id", token.id},
+                         {"content", token.content},
+                         {"single_word", token.single_word},
+                         {"lstrip", token.lstrip},
+                         {"rstrip", token.rstrip},
+                         {"normalized", token.normalized},
+                         {"special", token.special}});
+    const std::string_view pattern = token.normalized ? normalize(normalizers_, token.content, buffers) : token.content;
+    if (pattern.empty())
+      list.refuse("added tokens that are not empty when they are normalised", "'" + token.content + "'",
+                  kUseSupportedType);
+    (token.normalized ? normalized_matcher_ : raw_matcher_).add(pattern, token);
+    added_tokens_.push_back(std::move(token));
+  }
+  raw_matcher_.sort();
+  normalized_matcher_.sort();
+  return pieces;
+}
+
+void JsonTokenizer::choose_surrounding_tokens(const JsonNode& root, const JsonTokenizerSettings& settings,
+                                              const std::string& name) {
+  const auto id_of = [&](const std::string& piece) {
+    const auto it = std::find(pieces_.begin(), pieces_.end(), piece);
+    return it == pieces_.end() ? -1 : static_cast<int32_t>(it - pieces_.begin());
+  };
+  const auto require_id_of = [&](const std::string& piece, const char* role) {
+    const int32_t id = id_of(piece);
+    if (id < 0)
+      refuse_input(name, str("the piece '", piece, "', the ", role, " of tokenizer_config.json"), "no such piece",
+                   "copy the folder again");
+    return id;
+  };
+  if (settings.begin_id && settings.end_id) {
+    begin_id_ = *settings.begin_id;
+    end_id_ = *settings.end_id;
+    if (end_of_line_id() < 0 || std::max(begin_id_, end_id_) >= size())
+      refuse_input(name, str("ids of tokens below ", size(), " at the start or the end of a text"),
+                   str("the ids ", begin_id_, " and ", end_id_), "copy the file again");
+    return;
+  }
+  const SurroundingTokens tokens = parse_post_processor(root.at("post_processor"), size());
+  if (tokens.begin.size() > 1 && !settings.begin_piece)
+    root.at("post_processor")
+        .refuse("at most one token in front of a text", count_of(tokens.begin.size(), "token"), kUseSupportedType);
+  if (settings.begin_piece)
+    begin_id_ = settings.begin_piece->empty() ? -1 : require_id_of(*settings.begin_piece, "bos_token");
+  else if (!tokens.begin.empty()) begin_id_ = tokens.begin[0];
+  if (!tokens.end.empty()) {
+    end_id_ = tokens.end[0];
+  } else if (settings.end_piece) {
+    end_id_ = require_id_of(*settings.end_piece, "eos_token");
+  } else {
+    for (const char* piece : kEndPieces)
+      if (end_id_ < 0) end_id_ = id_of(piece);
+  }
+  if (end_of_line_id() < 0)
+    refuse_input(name,
+                 "a token that starts or ends a text: a post-processor that adds one, or one of the pieces " +
+                     join({std::begin(kEndPieces), std::end(kEndPieces)}, ", "),
+                 "no such token", "give the folder with tokenizer_config.json, which names eos_token");
+}
+
+std::unique_ptr<Encoder> JsonTokenizer::encoder() const { return std::make_unique<JsonEncoder>(*this); }
+
+std::string JsonTokenizer::decode(std::span<const int32_t> tokens) const {
+  std::string text;
+  std::vector<std::string> pieces;
+  const auto flush = [&] {
+    if (pieces.empty()) return;
+    for (const auto& decoder : decoders_) decoder->apply(pieces);
+    for (const std::string& piece : pieces) text += piece;
+    pieces.clear();
+  };
+  for (const int32_t token : tokens) {
+    if (token != end_of_line_id()) {
+      pieces.push_back(piece(token));
+      continue;
+    }
+    flush();
+    text += '\n';
+  }
+  flush();
+  return text;
+}
+
+size_t JsonTokenizer::find_split(std::string_view text) const {
+  // Bytes of `text` that follow the position, so that text after `text` cannot change the tokens near the position.
+  constexpr size_t kMinRest = 1024;
+  constexpr size_t kMaxRest = 8 * kMinRest;
+  const auto encoder = this->encoder();
+  std::vector<int32_t> tokens, tokens_of_parts;
+  if (text.size() > kMinRest) encoder->encode(text, tokens);
+  for (size_t rest = kMinRest; rest <= kMaxRest && rest < text.size(); rest += kMinRest) {
+    size_t position = text.size() - rest;
+    while (position > 0 && is_utf8_continuation(text[position])) --position;
+    // Tries the positions before and after a space; in text without spaces, any position between characters.
+    if (const size_t space = text.rfind(' ', position); space != text.npos && position - space < kMinRest)
+      position = space;
+    for (const size_t candidate : {position, position + 1}) {
+      if (candidate == 0 || is_utf8_continuation(text[candidate])) continue;
+      tokens_of_parts.clear();
+      encoder->encode(text.substr(0, candidate), tokens_of_parts);
+      encoder->encode(text.substr(candidate), tokens_of_parts);
+      if (tokens_of_parts == tokens) return candidate;
+    }
+  }
+  return text.npos;
+}
+
+std::string JsonTokenizer::serialize() const { return serialize_tokenizer_json(size(), begin_id_, end_id_, json_); }
+
+std::unique_ptr<Tokenizer> make_json_tokenizer(const VocabularyFile& file, const std::string& name) {
+  // The tokens around a text are those of the vocabulary file, which may differ from those of the post-processor.
+  JsonTokenizerSettings settings;
+  settings.begin_id = file.begin_id;
+  settings.end_id = file.end_id;
+  auto tokenizer = std::make_unique<JsonTokenizer>(file.json, name, settings);
+  if (tokenizer->size() != file.num_entries)
+    refuse_input(name + ":3", str("entries ", tokenizer->size(), ", the number of tokens of the tokenizer"),
+                 str("entries ", file.num_entries), "copy the file again");
+  return tokenizer;
+}
+
+}  // namespace mh::text

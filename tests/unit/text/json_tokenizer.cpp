@@ -1,0 +1,458 @@
+// Tests of the components of tokenizer.json with hand-made values, of the models against naive references, and of the
+// tokenizer as a whole: round trips, vocabulary files, tokens around a text and line feeds.
+#include "text/json_tokenizer.h"
+
+#include <rapidcheck.h>
+
+#include <catch2/catch.hpp>
+#include <map>
+
+#include "base/json_types.h"
+#include "base/text.h"
+#include "base/unicode.h"
+#include "fixtures/status.h"
+#include "text/byte_bpe.h"
+#include "text/pipeline/normalization.h"
+#include "text/pipeline/post_processor.h"
+
+using namespace mh;
+using namespace mh::text;
+using Json = nlohmann::json;
+
+namespace {
+
+using TokenIds = std::vector<int32_t>;
+using Words = std::vector<std::string>;
+
+TokenIds encode(const Tokenizer& tokenizer, const std::string& text) {
+  TokenIds ids;
+  tokenizer.encoder()->encode(text, ids);
+  return ids;
+}
+
+std::string normalized(const Json& settings, const std::string& text) {
+  Json canonical = Json::array();
+  const Normalizers normalizers = parse_normalizers({&settings, "test"}, canonical);
+  std::string buffers[2];
+  return std::string(normalize(normalizers, text, buffers));
+}
+
+// Returns the words of a text; the bytes of byte-level words are not yet replaced by their characters.
+Words words_of(const Json& settings, const std::string& text) {
+  Json canonical = Json::array();
+  const PreTokenizers pre_tokenizers = parse_pre_tokenizers({&settings, "test"}, canonical);
+  WordList list;
+  list.assign(text, true);
+  for (const auto& stage : pre_tokenizers.stages) stage->apply(list);
+  Words words;
+  for (const WordList::Word& word : list.words) words.emplace_back(list.text_of(word));
+  return words;
+}
+
+Json split(const std::string& pattern, const std::string& behavior, bool invert = false) {
+  return {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", behavior}, {"invert", invert}};
+}
+
+TokenIds model_tokens(const Json& settings, const std::string& word) {
+  Json canonical = Json::object();
+  const ParsedModel model = parse_model({&settings, "test"}, canonical);
+  Model::Workspace workspace;
+  TokenIds tokens;
+  model.model->encode_word(word, workspace, tokens);
+  return tokens;
+}
+
+std::string decoded(const Json& settings, Words pieces) {
+  for (const auto& decoder : parse_decoders({&settings, "test"})) decoder->apply(pieces);
+  return join(pieces, "");
+}
+
+// Returns a tokenizer.json of byte-level BPE without merges, with the tokens <s> (256, special) and <tool> (257).
+Json byte_level_json() {
+  Json vocabulary = Json::object();
+  for (int byte = 0; byte < 256; ++byte) {
+    std::string piece;
+    append_utf8(character_of_byte(static_cast<uint8_t>(byte)), piece);
+    vocabulary[piece] = byte;
+  }
+  return {{"added_tokens",
+           {{{"id", 256}, {"content", "<s>"}, {"special", true}, {"normalized", false}},
+            {{"id", 257}, {"content", "<tool>"}, {"special", false}, {"normalized", false}}}},
+          {"normalizer", nullptr},
+          {"pre_tokenizer",
+           {{"type", "Sequence"},
+            {"pretokenizers",
+             {split(R"( ?\p{L}+|\s+(?!\S)|\s+|[^\s])", "Isolated"),
+              {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}}}}},
+          {"post_processor",
+           {{"type", "TemplateProcessing"},
+            {"single", {{{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}}, {{"Sequence", {{"id", "A"}}}}}},
+            {"special_tokens", {{"<s>", {{"id", "<s>"}, {"ids", {256}}}}}}}},
+          {"decoder", {{"type", "ByteLevel"}}},
+          {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", Json::array()}}}};
+}
+
+int refusal_status(const Json& json) {
+  return status_of([&] { JsonTokenizer(json.dump(), "test"); });
+}
+
+}  // namespace
+
+TEST_CASE("normalizers of tokenizer.json rewrite text", "[tokenizer-json]") {
+  CHECK(normalized({{"type", "NFC"}}, "e\u0301\u1112\u1161\u11ab\u212b") == "\u00e9\ud55c\u00c5");
+  CHECK(normalized({{"type", "NFD"}}, "\u00e9\u0327\ud55c") == "e\u0327\u0301\u1112\u1161\u11ab");
+  CHECK(normalized({{"type", "NFKC"}}, "\ufb01\u2460\u32ff") == "fi1\u32ff");  // U+32FF is younger than Unicode 9.0
+  CHECK(normalized({{"type", "NFKD"}}, "\u00bd") == "1\u20442");
+  CHECK(normalized({{"type", "Lowercase"}}, "\u0130\u03a3\u1c89") == "i\u0307\u03c3\u1c8a");
+  CHECK(normalized({{"type", "Strip"}, {"strip_left", true}, {"strip_right", false}}, " \u3000a ") == "a ");
+  CHECK(normalized({{"type", "Strip"}, {"strip_left", false}, {"strip_right", true}}, " a\u00a0 ") == " a");
+  CHECK(normalized({{"type", "StripAccents"}}, "e\u0301\u00e9") == "e\u00e9");
+  CHECK(normalized({{"type", "Prepend"}, {"prepend", "_"}}, "a") == "_a");
+  CHECK(normalized({{"type", "Prepend"}, {"prepend", "_"}}, "").empty());
+  CHECK(normalized({{"type", "Replace"}, {"pattern", {{"String", "a."}}}, {"content", "$"}}, "a.aba.") == "$ab$");
+  CHECK(normalized({{"type", "Replace"}, {"pattern", {{"Regex", " +"}}}, {"content", " "}}, "a  b   c") == "a b c");
+  CHECK(normalized({{"type", "ByteLevel"}}, "a \n") == "a\u0120\u010a");
+  CHECK(normalized({{"type", "BertNormalizer"}, {"lowercase", true}, {"strip_accents", nullptr}}, "\u00c9\t") == "e ");
+  CHECK(normalized(
+            {{"type", "Sequence"},
+             {"normalizers", {{{"type", "Lowercase"}}, {{"type", "Sequence"}, {"normalizers", {{{"type", "NFD"}}}}}}}},
+            "\u00c9") == "e\u0301");
+  CHECK(normalized(nullptr, "A") == "A");
+}
+
+TEST_CASE("Unicode normalisation is idempotent and keeps stable text", "[tokenizer-json]") {
+  rc::prop("idempotent", [](const std::vector<uint16_t>& codes) {
+    std::string text;
+    for (uint16_t code : codes)
+      if (code > 0 && (code < 0xD800 || code >= 0xE000)) append_utf8(code % 5 == 0 ? 0x300 + code % 0x70 : code, text);
+    for (const NormalizationForm form :
+         {NormalizationForm::nfc, NormalizationForm::nfd, NormalizationForm::nfkc, NormalizationForm::nfkd}) {
+      std::string once, twice;
+      if (!normalize_unicode(text, form, once)) continue;
+      if (normalize_unicode(once, form, twice)) RC_ASSERT(twice == once);
+    }
+  });
+}
+
+TEST_CASE("pre-tokenizers of tokenizer.json split text into words", "[tokenizer-json]") {
+  CHECK(words_of(split("-", "Removed"), "a--b-") == Words{"a", "b"});
+  CHECK(words_of(split("-", "Isolated"), "a--b-") == Words{"a", "-", "-", "b", "-"});
+  CHECK(words_of(split("-", "MergedWithPrevious"), "a--b-") == Words{"a-", "-", "b-"});
+  CHECK(words_of(split("-", "MergedWithNext"), "a--b-") == Words{"a", "-", "-b", "-"});
+  CHECK(words_of(split("-", "Contiguous"), "a--b-") == Words{"a", "--", "b", "-"});
+  CHECK(words_of(split("[ab]+", "Removed", true), "ab-ba--") == Words{"ab", "ba"});
+  CHECK(words_of({{"type", "Split"}, {"pattern", {{"String", "."}}}, {"behavior", "Removed"}}, "a.b") ==
+        Words{"a", "b"});
+  CHECK(words_of({{"type", "Digits"}, {"individual_digits", true}}, "a12½") == Words{"a", "1", "2", "½"});
+  CHECK(words_of({{"type", "Digits"}}, "a12b") == Words{"a", "12", "b"});
+  CHECK(words_of({{"type", "Punctuation"}}, "a!?$") == Words{"a", "!", "?", "$"});
+  CHECK(words_of({{"type", "Punctuation"}, {"behavior", "Contiguous"}}, "a!?b") == Words{"a", "!?", "b"});
+  CHECK(words_of({{"type", "WhitespaceSplit"}}, " a\u3000b!") == Words{"a", "b!"});
+  CHECK(words_of({{"type", "Whitespace"}}, "a_\u0301 b!?\u200d") == Words{"a_\u0301", "b", "!?", "\u200d"});
+  CHECK(words_of({{"type", "BertPreTokenizer"}}, "a b!?") == Words{"a", "b", "!", "?"});
+  CHECK(words_of({{"type", "CharDelimiterSplit"}, {"delimiter", "x"}}, "axxb") == Words{"a", "b"});
+  CHECK(words_of({{"type", "ByteLevel"}, {"add_prefix_space", true}}, "a b's") == Words{" a", " b", "'s"});
+  CHECK(words_of({{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}, "a b") == Words{"a b"});
+  const Json falcon = {
+      {"type", "Sequence"},
+      {"pretokenizers", {{{"type", "ByteLevel"}, {"add_prefix_space", false}}, split("[0-9][0-9]", "Isolated")}}};
+  CHECK(words_of(falcon, "a 123\n") == Words{"a", "\u0120", "12", "3", "\u010a"});
+}
+
+TEST_CASE("Metaspace marks spaces, and the start of words by its scheme", "[tokenizer-json]") {
+  const auto metaspace = [](const char* scheme, bool splits = true) -> Json {
+    return {{"type", "Metaspace"}, {"replacement", "_"}, {"prepend_scheme", scheme}, {"split", splits}};
+  };
+  CHECK(words_of(metaspace("always"), "a  b") == Words{"_a", "_", "_b"});
+  CHECK(words_of(metaspace("always"), " a") == Words{"_a"});
+  CHECK(words_of(metaspace("never"), "a b") == Words{"a", "_b"});
+  CHECK(words_of(metaspace("first", false), "a b") == Words{"_a_b"});
+  const auto after_split = [&](const char* scheme) -> Json {
+    return {{"type", "Sequence"}, {"pretokenizers", {{{"type", "WhitespaceSplit"}}, metaspace(scheme)}}};
+  };
+  CHECK(words_of(after_split("first"), "a b") == Words{"_a", "b"});
+  CHECK(words_of(after_split("first"), " a b") == Words{"a", "b"});
+  CHECK(words_of(after_split("always"), "a b") == Words{"_a", "_b"});
+  CHECK(words_of({{"type", "Metaspace"}, {"replacement", "_"}, {"add_prefix_space", true}}, "a") == Words{"_a"});
+}
+
+TEST_CASE("added tokens are found from left to right, the longest first", "[tokenizer-json]") {
+  AddedTokenMatcher matcher;
+  const auto add = [&](int32_t id, const char* content, auto change) {
+    AddedToken token;
+    token.id = id;
+    token.content = content;
+    change(token);
+    matcher.add(content, token);
+  };
+  add(1, "ab", [](AddedToken&) {});
+  add(2, "abc", [](AddedToken&) {});
+  add(3, "w", [](AddedToken& t) { t.single_word = true; });
+  add(4, "L", [](AddedToken& t) { t.lstrip = true; });
+  add(5, "R", [](AddedToken& t) { t.rstrip = true; });
+  add(6, "<ab>", [](AddedToken& t) { t.special = true; });
+  matcher.sort();
+  // Returns the parts with tokens as [id], and the text between them.
+  const auto parts_of = [&](const std::string& text) {
+    std::vector<AddedTokenMatcher::Part> parts;
+    matcher.find(text, parts);
+    std::string result;
+    for (const auto& part : parts)
+      result += part.id >= 0 ? str("[", part.id, "]") : "(" + text.substr(part.begin, part.end - part.begin) + ")";
+    return result;
+  };
+  CHECK(parts_of("xabcab") == "(x)[2][1]");
+  CHECK(parts_of("w xw w.") == "[3]( xw )[3](.)");
+  CHECK(parts_of("x  L R  R y") == "(x)[4]( )[5][5](y)");
+  CHECK(parts_of("<ab>ab") == "(<ab>)[1]");  // the text of a special token is not searched
+  CHECK(parts_of("").empty());
+}
+
+TEST_CASE("the model BPE handles unknown characters by its options", "[tokenizer-json]") {
+  const auto bpe = [](const Json& settings, const Json& further_pieces = Json::object()) {
+    Json model = {{"type", "BPE"}, {"vocab", {{"?", 0}, {"a", 1}, {"b", 2}, {"ab", 3}}}, {"merges", {"a b"}}};
+    model.update(settings);
+    model["vocab"].update(further_pieces);
+    return model;
+  };
+  CHECK(model_tokens(bpe(Json::object()), "abxa") == TokenIds{3, 1});
+  CHECK(model_tokens(bpe({{"unk_token", "?"}}), "xyab") == TokenIds{0, 0, 3});
+  CHECK(model_tokens(bpe({{"unk_token", "?"}, {"fuse_unk", true}}), "xyabx") == TokenIds{0, 3, 0});
+  CHECK(model_tokens(bpe({{"byte_fallback", true}}, {{"<0x78>", 4}}), "xab") == TokenIds{4, 3});
+  // Bytes precede an unknown character that is not yet added.
+  CHECK(model_tokens(bpe({{"byte_fallback", true}, {"unk_token", "?"}}, {{"<0x78>", 4}}), "yxa") == TokenIds{4, 0, 1});
+  CHECK(model_tokens(bpe({{"ignore_merges", true}}, {{"ba", 4}}), "ba") == TokenIds{4});
+  CHECK(model_tokens(bpe(Json::object(), {{"ba", 4}}), "ba") == TokenIds{2, 1});
+  CHECK(model_tokens(bpe({{"merges", {{"a", "b"}}}}), "ab") == TokenIds{3});
+  CHECK(model_tokens({{"type", "BPE"},
+                      {"vocab", {{"a", 0}, {"##b", 1}, {"##b</w>", 2}, {"ab", 3}}},
+                      {"merges", {"a ##b"}},
+                      {"continuing_subword_prefix", "##"},
+                      {"end_of_word_suffix", "</w>"}},
+                     "abb") == TokenIds{3, 2});
+}
+
+TEST_CASE("the model BPE joins the merge of the lowest rank first", "[tokenizer-json]") {
+  rc::prop("naive merging", [] {
+    Words pieces{"a", "b", "c"};
+    std::vector<std::pair<std::string, std::string>> merges;
+    const int num_merges = *rc::gen::inRange(0, 8);
+    for (int i = 0; i < num_merges; ++i) {
+      const auto left = *rc::gen::elementOf(pieces), right = *rc::gen::elementOf(pieces);
+      if (std::find(pieces.begin(), pieces.end(), left + right) != pieces.end()) continue;
+      merges.emplace_back(left, right);
+      pieces.push_back(left + right);
+    }
+    Json vocabulary = Json::object(), merge_list = Json::array();
+    for (size_t i = 0; i < pieces.size(); ++i) vocabulary[pieces[i]] = i;
+    for (const auto& [left, right] : merges) merge_list.push_back(left + " " + right);
+    const auto word = *rc::gen::nonEmpty(rc::gen::container<std::string>(rc::gen::element('a', 'b', 'c')));
+    Words symbols;
+    for (char c : word) symbols.emplace_back(1, c);
+    for (bool has_merged = true; has_merged;) {
+      has_merged = false;
+      for (const auto& [left, right] : merges) {
+        for (size_t i = 0; i + 1 < symbols.size() && !has_merged; ++i)
+          if (symbols[i] == left && symbols[i + 1] == right) {
+            symbols[i] += right;
+            symbols.erase(symbols.begin() + static_cast<ptrdiff_t>(i) + 1);
+            has_merged = true;
+          }
+        if (has_merged) break;
+      }
+    }
+    TokenIds expected;
+    for (const std::string& symbol : symbols) expected.push_back(vocabulary[symbol].get<int32_t>());
+    RC_ASSERT(model_tokens({{"type", "BPE"}, {"vocab", vocabulary}, {"merges", merge_list}}, word) == expected);
+  });
+}
+
+TEST_CASE("the model WordPiece takes the longest piece, or the unknown token", "[tokenizer-json]") {
+  const Json model = {{"type", "WordPiece"},
+                      {"vocab", {{"?", 0}, {"a", 1}, {"##b", 2}, {"##bc", 3}, {"é", 4}}},
+                      {"unk_token", "?"},
+                      {"max_input_chars_per_word", 4}};
+  CHECK(model_tokens(model, "abcb") == TokenIds{1, 3, 2});
+  CHECK(model_tokens(model, "éb") == TokenIds{4, 2});
+  CHECK(model_tokens(model, "aba") == TokenIds{0});
+  CHECK(model_tokens(model, "abbbb") == TokenIds{0});
+}
+
+TEST_CASE("the model Unigram has the segmentation of the highest score", "[tokenizer-json]") {
+  rc::prop("all segmentations", [] {
+    Json vocabulary = Json::array({{"?", 0.0}, {"a", -3.0}, {"b", -2.5}});
+    std::map<std::string, double> scores{{"a", -3.0}, {"b", -2.5}};
+    for (const char* piece : {"ab", "ba", "aa", "bab", "abba"}) {
+      const double score = -*rc::gen::inRange(1, 1000) / 64.0 - 0.001;
+      scores[piece] = score;
+      vocabulary.push_back({piece, score});
+    }
+    const auto word =
+        *rc::gen::resize(12, rc::gen::nonEmpty(rc::gen::container<std::string>(rc::gen::element('a', 'b'))));
+    std::vector<double> best(word.size() + 1, -1e9);
+    best[0] = 0;
+    for (size_t end = 1; end <= word.size(); ++end)
+      for (size_t begin = 0; begin < end; ++begin)
+        if (const auto piece = scores.find(word.substr(begin, end - begin)); piece != scores.end())
+          best[end] = std::max(best[end], best[begin] + piece->second);
+    double score = 0;
+    std::string text;
+    for (int32_t token : model_tokens({{"type", "Unigram"}, {"vocab", vocabulary}, {"unk_id", 0}}, word)) {
+      score += vocabulary[static_cast<size_t>(token)][1].get<double>();
+      text += vocabulary[static_cast<size_t>(token)][0].get<std::string>();
+    }
+    RC_ASSERT(text == word);
+    RC_ASSERT(std::abs(score - best[word.size()]) < 1e-9);
+  });
+  const Json pieces = Json::array({{"?", 0.0}, {"a", -1.0}, {"<0x78>", -5.0}});
+  CHECK(model_tokens({{"type", "Unigram"}, {"vocab", pieces}, {"unk_id", 0}}, "axyza") == TokenIds{1, 0, 1});
+  CHECK(model_tokens({{"type", "Unigram"}, {"vocab", pieces}, {"unk_id", 0}, {"byte_fallback", true}}, "xxa") ==
+        TokenIds{2, 2, 1});
+  CHECK(model_tokens({{"type", "Unigram"}, {"vocab", pieces}, {"unk_id", 0}, {"byte_fallback", true}}, "xya") ==
+        TokenIds{0, 1});
+}
+
+TEST_CASE("decoders of tokenizer.json convert pieces to text", "[tokenizer-json]") {
+  CHECK(decoded(nullptr, {"a", "b"}) == "a b");
+  CHECK(decoded({{"type", "ByteLevel"}}, {"\u0120a", "\u010a", "中"}) == " a\n中");
+  CHECK(decoded({{"type", "ByteFallback"}}, {"a", "<0xC3>", "<0xA9>", "<0xC3>", "b"}) == "a\uFFFD\uFFFD\uFFFDb");
+  CHECK(decoded({{"type", "ByteFallback"}}, {"<0xC3>", "<0xA9>", "b"}) == "éb");
+  CHECK(decoded({{"type", "Strip"}, {"content", "_"}, {"start", 1}, {"stop", 2}}, {"__a___"}) == "_a_");
+  CHECK(decoded({{"type", "Replace"}, {"pattern", {{"String", "_"}}}, {"content", " "}}, {"_a_"}) == " a ");
+  CHECK(decoded({{"type", "Metaspace"}, {"replacement", "_"}}, {"_a", "_b"}) == "a b");
+  CHECK(decoded({{"type", "Metaspace"}, {"replacement", "_"}, {"prepend_scheme", "never"}}, {"_a", "_b"}) == " a b");
+  CHECK(decoded({{"type", "WordPiece"}}, {"a", "##b", "c", "."}) == "ab c.");
+  CHECK(decoded({{"type", "BPEDecoder"}}, {"a", "b</w>", "c</w>"}) == "ab c");
+  CHECK(decoded({{"type", "Sequence"},
+                 {"decoders", {{{"type", "Fuse"}}, {{"type", "Strip"}, {"content", " "}, {"start", 1}}}}},
+                {" a", " b"}) == "a b");
+}
+
+TEST_CASE("post-processors state the tokens around a text", "[tokenizer-json]") {
+  const auto tokens_of = [](const Json& settings) {
+    const SurroundingTokens tokens = parse_post_processor({&settings, "test"}, 10);
+    return std::pair(tokens.begin, tokens.end);
+  };
+  CHECK(tokens_of(nullptr) == std::pair(TokenIds{}, TokenIds{}));
+  CHECK(tokens_of({{"type", "RobertaProcessing"}, {"cls", {"<s>", 1}}, {"sep", {"</s>", 2}}}) ==
+        std::pair(TokenIds{1}, TokenIds{2}));
+  const Json templates = byte_level_json()["post_processor"];
+  CHECK(parse_post_processor({&templates, "test"}, 257).begin == TokenIds{256});
+  CHECK(status_of([&] { parse_post_processor({&templates, "test"}, 256); }) == 3);
+}
+
+TEST_CASE("a tokenizer of tokenizer.json encodes line feeds and restores text", "[tokenizer-json]") {
+  const JsonTokenizer tokenizer(byte_level_json().dump(), "test");
+  CHECK(tokenizer.size() == 258);
+  CHECK(tokenizer.encodes_line_feeds());
+  CHECK(encode(tokenizer, "a\n<tool> <s>") == TokenIds{97, 10, 257, 32, 60, 115, 62});
+  CHECK(tokenizer.decode(TokenIds{97, 10, 257, 256, 98}) == "a\n<tool>\nb");
+  rc::prop("round trip", [&](const std::vector<uint16_t>& codes) {
+    std::string text;
+    for (uint16_t code : codes)
+      if (code > 0 && (code < 0xD800 || code >= 0xE000)) append_utf8(code % 3 == 0 ? code % 128 + 1 : code, text);
+    RC_ASSERT(tokenizer.decode(encode(tokenizer, text)) == text);
+  });
+}
+
+TEST_CASE("tokens around a text follow the post-processor and the settings", "[tokenizer-json]") {
+  Json json = byte_level_json();
+  const auto tokenizer_of = [&](const JsonTokenizerSettings& settings) {
+    return JsonTokenizer(json.dump(), "test", settings);
+  };
+  CHECK(tokenizer_of({}).begin_id() == 256);
+  CHECK(tokenizer_of({}).end_of_line_id() == 256);
+  CHECK(tokenizer_of({.begin_piece = "", .end_piece = "<tool>"}).begin_id() == -1);
+  CHECK(tokenizer_of({.begin_piece = "", .end_piece = "<tool>"}).end_of_line_id() == 257);
+  CHECK(status_of([&] { tokenizer_of({.begin_piece = ""}); }) == 3);
+  CHECK(status_of([&] { tokenizer_of({.begin_piece = "<x>"}); }) == 3);
+  json["post_processor"] = nullptr;
+  json["added_tokens"].push_back({{"id", 258}, {"content", "</s>"}, {"special", true}});
+  CHECK(tokenizer_of({}).begin_id() == -1);
+  CHECK(tokenizer_of({}).end_id() == 258);
+}
+
+TEST_CASE("a vocabulary file restores a tokenizer of tokenizer.json", "[tokenizer-json]") {
+  const JsonTokenizer tokenizer(byte_level_json().dump(), "test");
+  const auto copy = parse_tokenizer(tokenizer.serialize(), "copy");
+  CHECK(copy->serialize() == tokenizer.serialize());
+  CHECK(copy->fingerprint() == tokenizer.fingerprint());
+  CHECK(copy->begin_id() == 256);
+  // The same tokenizer with other spellings of its settings has the same fingerprint.
+  Json json = byte_level_json();
+  json["truncation"] = nullptr;
+  json["model"]["fuse_unk"] = false;
+  json["pre_tokenizer"]["pretokenizers"][1]["trim_offsets"] = false;
+  json["normalizer"] = {{"type", "Sequence"}, {"normalizers", Json::array()}};
+  CHECK(JsonTokenizer(json.dump(2), "test").fingerprint() == tokenizer.fingerprint());
+  json["added_tokens"][1]["special"] = true;
+  CHECK(JsonTokenizer(json.dump(), "test").fingerprint() != tokenizer.fingerprint());
+  std::string damaged = tokenizer.serialize();
+  damaged.back() = ' ';
+  CHECK(status_of([&] { parse_tokenizer(damaged, "damaged"); }) == 3);
+}
+
+TEST_CASE("text is split only where both parts keep the tokens", "[tokenizer-json]") {
+  const JsonTokenizer tokenizer(byte_level_json().dump(), "test");
+  std::string text;
+  while (text.size() < 20000) text += "some words,  1234 ";
+  const size_t split_position = tokenizer.find_split(text);
+  REQUIRE(split_position < text.size() - 1000);
+  TokenIds tokens = encode(tokenizer, text.substr(0, split_position));
+  for (int32_t token : encode(tokenizer, text.substr(split_position) + "end")) tokens.push_back(token);
+  CHECK(tokens == encode(tokenizer, text + "end"));
+  Json whole_text = byte_level_json();
+  whole_text["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"use_regex", false}};
+  CHECK(JsonTokenizer(whole_text.dump(), "test").find_split(std::string(20000, 'a')) == std::string::npos);
+}
+
+TEST_CASE("unsupported and damaged parts of tokenizer.json are refused", "[tokenizer-json]") {
+  REQUIRE(refusal_status(byte_level_json()) == 0);
+  const auto status_with = [](const char* pointer, const Json& value) {
+    Json json = byte_level_json();
+    json[Json::json_pointer(pointer)] = value;
+    return refusal_status(json);
+  };
+  for (const auto& [pointer, value] : std::vector<std::pair<const char*, Json>>{
+           {"/normalizer", {{"type", "Nmt"}}},
+           {"/normalizer", "NFC"},
+           {"/normalizer", {{"type", "Sequence"}, {"normalizers", 1}}},
+           {"/normalizer", {{"type", "Replace"}, {"pattern", {{"String", ""}}}, {"content", ""}}},
+           {"/normalizer", {{"type", "Replace"}, {"pattern", "a"}, {"content", ""}}},
+           {"/normalizer", {{"type", "BertNormalizer"}, {"clean_text", false}}},
+           {"/normalizer", {{"type", "Precompiled"}, {"precompiled_charsmap", "AAAA"}}},
+           {"/normalizer", {{"type", "Precompiled"}, {"precompiled_charsmap", "?"}}},
+           {"/pre_tokenizer", {{"type", "UnicodeScripts"}}},
+           {"/pre_tokenizer", {{"type", "Metaspace"}, {"replacement", "ab"}}},
+           {"/pre_tokenizer", {{"type", "Metaspace"}, {"prepend_scheme", "last"}}},
+           {"/pre_tokenizer", {{"type", "CharDelimiterSplit"}, {"delimiter", ""}}},
+           {"/pre_tokenizer", {{"type", "Split"}, {"pattern", {{"Regex", "("}}}, {"behavior", "Removed"}}},
+           {"/pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", Json::array_t(33, {{"type", "Digits"}})}}},
+           {"/decoder", {{"type", "CTC"}}},
+           {"/decoder", {{"type", "Strip"}, {"content", ""}}},
+           {"/post_processor", {{"type", "Other"}}},
+           {"/post_processor/single", Json::array()},
+           {"/post_processor", {{"type", "BertProcessing"}, {"cls", {"<s>"}}, {"sep", {"</s>", 2}}}},
+           {"/model/type", "WordLevel"},
+           {"/model/dropout", 0.5},
+           {"/model/unk_token", "missing"},
+           {"/model/merges", {"a zz"}},
+           {"/model/merges", {"ab"}},
+           {"/model/merges", "a b"},
+           {"/model/vocab", Json::object()},
+           {"/model/vocab/x", -1},
+           {"/model/vocab/!", 200000},
+           {"/model", {{"type", "Unigram"}, {"vocab", {{"a", 0}}}}},
+           {"/model", {{"type", "Unigram"}, {"vocab", {{"a", 0}, {"a", 0}}}, {"unk_id", 0}}},
+           {"/model", {{"type", "Unigram"}, {"vocab", {{"a"}}}, {"unk_id", 0}}},
+           {"/added_tokens/0/id", 300},
+           {"/added_tokens/1/id", 256},
+           {"/added_tokens/0/content", ""},
+           {"/added_tokens/0/special", 1},
+           {"/added_tokens", 1}}) {
+    INFO(pointer << " " << value);
+    CHECK(status_with(pointer, value) == 3);
+  }
+  CHECK(status_of([] { parse_tokenizer("IQ== 0\nIg== 1\n", "tiktoken"); }) == 3);
+  CHECK(status_of([] { parse_tokenizer("{}", "empty"); }) == 3);
+}
