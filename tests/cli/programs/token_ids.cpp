@@ -1,6 +1,7 @@
 // Prints the token ids of each line of standard input, for comparison with the package `tokenizers`:
-// token-ids VOCABULARY [REPETITIONS]. With REPETITIONS the program encodes all lines REPETITIONS times, prints no ids,
-// and prints the number of tokens and the seconds to stderr.
+// token-ids [--nul] VOCABULARY [REPETITIONS]. With --nul a NUL byte instead of a line feed ends each text. With
+// REPETITIONS the program encodes all lines REPETITIONS times, prints no ids, and prints the number of tokens and the
+// seconds to stderr.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -10,11 +11,13 @@
 #include "text/tokenizer.h"
 
 int main(int argc, char** argv) {
+  const bool has_nul_ends = argc > 1 && std::string(argv[1]) == "--nul";
+  if (has_nul_ends) ++argv, --argc;
   if (argc < 2 || argc > 3) return 2;
   const auto tokenizer = mh::text::load_tokenizer(argv[1]);
   const auto encoder = tokenizer->encoder();
   std::vector<std::string> lines;
-  for (std::string line; std::getline(std::cin, line);) lines.push_back(line);
+  for (std::string line; std::getline(std::cin, line, has_nul_ends ? '\0' : '\n');) lines.push_back(line);
   std::vector<int32_t> tokens;
   if (argc == 3) {
     const auto start_time = std::chrono::steady_clock::now();

@@ -56,7 +56,7 @@ TEST_CASE("a regular expression finds the leftmost match of the first alternativ
   CHECK(matches_of("ab|a|abc", "abcab") == Words{"ab", "ab"});
   CHECK(matches_of("(a|ab)(c|bcd)", "abcd") == Words{"abcd"});
   CHECK(matches_of("a+?b", "aab") == Words{"aab"});
-  CHECK(matches_of("a*?", "aa") == Words{"", ""});
+  CHECK(matches_of("a*?", "aa") == Words{"", "", ""});
   CHECK(matches_of("a{1,2}", "aaaaa") == Words{"aa", "aa", "a"});
   CHECK(matches_of("a{,2}b", "aaab") == Words{"aab"});
   CHECK(matches_of("(?:ab){2,}", "ababab ab") == Words{"ababab"});
@@ -68,7 +68,7 @@ TEST_CASE("possessive repetitions and atomic groups give nothing back", "[tokeni
   CHECK(matches_of("a?+a", "aa") == Words{"aa"});
   CHECK(matches_of("a?+a", "a").empty());
   CHECK(matches_of("(?>a|ab)c", "abc").empty());
-  CHECK(matches_of("(?:a|ab)++c", "abac").empty());
+  CHECK(matches_of("(?:a|ab)++c", "abac") == Words{"ac"});
   CHECK(matches_of("(?:a|ab)+c", "abac") == Words{"abac"});
 }
 
@@ -98,7 +98,7 @@ TEST_CASE("letters in (?i:) match the characters that fold to them", "[tokenizer
 }
 
 TEST_CASE("random regular expressions find the matches of std::regex", "[tokenizer-json]") {
-  rc::prop("same matches", [] {
+  CHECK(rc::check("same matches", [] {
     const std::string pattern = random_pattern(2);
     const auto text = *rc::gen::container<std::string>(rc::gen::element('a', 'b', 'b', 'a'));
     const std::regex reference(pattern, std::regex::ECMAScript);
@@ -119,7 +119,7 @@ TEST_CASE("random regular expressions find the matches of std::regex", "[tokeniz
     }
     RC_LOG() << pattern << " in " << text;
     RC_ASSERT(matches_of(pattern, text) == expected);
-  });
+  }));
 }
 
 TEST_CASE("other syntax is refused with its position", "[tokenizer-json]") {
@@ -141,12 +141,12 @@ TEST_CASE("other syntax is refused with its position", "[tokenizer-json]") {
       CHECK(std::string(error.what()).find(str(": byte ", offset, ":")) != std::string::npos);
     }
   }
-  CHECK_THROWS_AS(Regex("(?:(?:a{1000}b){1000})", "test"), Error);
+  CHECK_THROWS_AS(Regex("(?:(?:ab){1000}c){1000}", "test"), Error);
   CHECK_THROWS_AS(Regex(std::string(20000, 'a'), "test"), Error);
   CHECK_NOTHROW(Regex("(?:(?:(?:){1000}){1000}){1000}", "test"));
 }
 
 TEST_CASE("a search with too many steps is refused", "[tokenizer-json]") {
-  CHECK_THROWS_AS(matches_of("(?:a|aa|a.)+$", std::string(3000, 'a') + "b"), Error);
+  CHECK_THROWS_AS(matches_of("(?:a|aa)+b", std::string(3000, 'a') + "c"), Error);
   CHECK(matches_of(R"(\s*[\r\n]+|\s+(?!\S)|\s+)", std::string(100000, ' ') + "a").size() == 2);
 }

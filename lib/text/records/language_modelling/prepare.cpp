@@ -25,11 +25,13 @@ struct LmOptions {
   std::string document = kDocumentUnits[0];
   EncodingThreads threads;
   void describe(Fields& f) {
-    f.field("vocab", vocabulary_path, "vocabulary made by mh-prep vocab, or a SentencePiece model");
+    f.field(
+        "vocab", vocabulary_path,
+        "vocabulary made by mh-prep vocab, a SentencePiece model, a tokenizer.json, or a model folder of Hugging Face");
     f.field("document", document,
             "unit of text that the end-of-line token follows; blank-line: the lines between blank lines; jsonl: the "
             "string at the key text of the JSON object in each line; all units but line encode the line ends within a "
-            "document as text, and need a vocabulary of the type byte-bpe",
+            "document as text, and need a vocabulary of the type byte-bpe or tokenizer-json",
             {std::begin(kDocumentUnits), std::end(kDocumentUnits)});
     f.section("", threads);
   }
@@ -43,7 +45,7 @@ void make_lm(const PrepArguments& arguments, const LmOptions& options) {
   const DocumentUnit unit = document_unit(options.document);
   if (unit != DocumentUnit::line && !tokenizer->encodes_line_feeds())
     refuse_usage("--document " + options.document,
-                 "a vocabulary that encodes line ends within a document, of the type byte-bpe",
+                 "a vocabulary that encodes line ends within a document, of the type byte-bpe or tokenizer-json",
                  "a vocabulary of the type " + tokenizer->type(),
                  "leave --document out, or make a vocabulary with mh-prep vocab --type byte-bpe");
   if (tokenizer->takes_any_bytes() && arguments.crlf_handling == "normalise")
