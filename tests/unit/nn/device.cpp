@@ -115,8 +115,9 @@ TEST_CASE("loss and gradients of a training step on a GPU agree with the CPU", "
       for (auto& p : model->parameters().all()) loss_and_gradients.push_back(p.master().grad().cpu());
       return loss_and_gradients;
     };
-    // Rounding has about the effect of a change of each weight by one unit roundoff or, in fp32, by the error of split
-    // products in attention, which is larger.
+    // Rounding has about the effect of a relative change of each weight: in bf16 by one unit roundoff; in fp32 by
+    // kSplitProductError, the larger error of the attention kernels, which split each fp32 operand of a product into
+    // numbers of lower precision.
     const double relative_error = bf16 ? tolerance::kBf16 : tolerance::kSplitProductError;
     const auto cpu_results = results(at::kCPU, 0), gpu_results = results(gpu, 0),
                perturbed_results = results(at::kCPU, relative_error);
