@@ -96,7 +96,7 @@ bool interceptor_suits_fused(const ConstraintInput& c, std::string* why) {
   return reason == nullptr || report_unmet(why, reason);
 }
 
-// Returns whether the layer needs the GPU kernels; SDPA computes a layer on a GPU that uses no feature.
+// Returns whether the layer needs the GPU kernels. SDPA computes a layer on a GPU if the layer uses no KernelFeatures.
 bool needs_gpu_kernels(const ConstraintInput& c) { return c.layer.is_on_gpu && uses_features(c); }
 
 // Returns whether `reason`, the result of a constraint of the GPU kernels, is empty.
