@@ -381,7 +381,7 @@ struct AttentionLaunches {
   static constexpr bool kSeparateHeadMixingPasses = kSeparateKeyValuePasses<T, kSize>;
   static constexpr const char* kTooLarge = "head counts or head sizes whose tiles exceed the shared memory of a block";
 
-  // Returns batch * heads, the number of blocks in y.
+  // Returns the number of blocks in y: batch rows times value heads, which without head mixing equal the heads.
   static int num_batch_heads(const AttentionParams& params, const AttentionTensors& tensors) {
     return static_cast<int>(tensors.batch * params.value_heads);
   }
