@@ -104,8 +104,8 @@ class Parameter {
   Parameter(std::string name, at::Tensor value, ParameterTraits traits);
   const std::string& name() const { return name_; }
   const ParameterTraits& traits() const { return traits_; }
-  // Returns the fp32 leaf tensor, which the optimiser updates and checkpoints store. The tensor requires a gradient if
-  // the parameter is trained. Throws std::logic_error if this process does not hold the whole master.
+  // Returns the fp32 leaf tensor, which the optimiser updates and which checkpoints store. The tensor requires a
+  // gradient if the parameter is trained. Throws std::logic_error if this process does not hold the whole master.
   at::Tensor& master() {
     require_whole_master();
     return master_;
