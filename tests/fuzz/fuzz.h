@@ -27,8 +27,8 @@ const std::string& memory_folder(std::span<const char* const> names, std::span<c
 inline constexpr size_t kBinaryFactor = 2, kTextFactor = 24;
 
 // Runs a reader of a file of `size` bytes. The reader may return or throw Error(input) or Error(usage), the refusals of
-// a damaged file. Aborts the process after any other exception, or if more than 64 MiB + factor * size bytes are
-// allocated at one time.
+// a damaged file. Aborts the process after any other exception, or if more than 64 MiB + factor * size bytes
+// are allocated and not yet freed at any moment.
 void check(size_t size, size_t factor, const std::function<void()>& reader);
 
 // Splits the bytes at the first `count` - 1 bytes 0x1E (the ASCII record separator) into `count` texts, the contents of

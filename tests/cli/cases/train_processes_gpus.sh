@@ -38,7 +38,7 @@ expect_visible() {
   [ "$(sort visible.*)" = "$(printf '%s\n' "$@")" ] || fail "expected the values $* of CUDA_VISIBLE_DEVICES; found $(sort visible.*)"
   rm visible.*
 }
-# The first driver of each process, in a child, counts the GPUs. The run then ends with an error if LibTorch has no CUDA libraries.
+# Each process starts the driver twice: first in a child, which counts all GPUs, then itself, with its own GPU visible. The run then ends with an error if LibTorch has no CUDA libraries.
 start_processes 2 "${train[@]}" --device cuda
 wait_for_processes
 expect_visible 0 1 all all
