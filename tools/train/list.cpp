@@ -221,7 +221,7 @@ const std::vector<NamedTable>& tables() {
        [] { return table_of("measure", analysis::importance_measures()); }},
       {"selections", "Values of --mode of mh-swap(1).",
        [] { return meaning_table_of("mode", analysis::kPairSelections); }},
-      {"matrices", "Values of --of of mh-spectrum(1).", matrix_rows},
+      {"matrices", "Matrices that mh-spectrum(1) can analyse: the values of its option --of.", matrix_rows},
       {"scores",
        "Scores of mh-eval(1) for each kind of records, with the outputs of the model from which each score is "
        "computed.",
