@@ -3,27 +3,17 @@
 #include <utf8proc.h>
 
 #include <algorithm>
-#include <iterator>
+
+#include "text/code_point_ranges.h"
 
 namespace mh::text {
 
 namespace {
 
-struct CharacterRange {
-  char32_t first, last;
-};
-
-template <size_t N>
-bool is_in_any(const CharacterRange (&ranges)[N], char32_t c) {
-  const CharacterRange* r =
-      std::lower_bound(ranges, ranges + N, c, [](const CharacterRange& a, char32_t b) { return a.last < b; });
-  return r != ranges + N && r->first <= c;
-}
-
 // Characters that Unicode 9.0 to 15.0 added: marks, punctuation, format characters, and letters that have a
 // decomposition. category() treats these characters as unassigned. Adjacent ranges are merged if no character of
 // Unicode 8.0 lies between them.
-constexpr CharacterRange kAddedSinceUnicode9[] = {
+constexpr CodePointRange kAddedSinceUnicode9[] = {
     {0x61D, 0x61D},     {0x7FD, 0x7FD},     {0x890, 0x8E2},     {0x9FD, 0x9FE},     {0xA76, 0xA76},
     {0xAFA, 0xAFF},     {0xB55, 0xB55},     {0xC04, 0xC3C},     {0xC77, 0xC77},     {0xC84, 0xC84},
     {0xD00, 0xD00},     {0xD3B, 0xD3C},     {0xD81, 0xD81},     {0xEBA, 0xEBA},     {0xECE, 0xECE},
@@ -36,11 +26,11 @@ constexpr CharacterRange kAddedSinceUnicode9[] = {
 
 // The marks of kAddedSinceUnicode9 that Unicode 9.0 added. Canonical ordering sorts these marks, since Hugging Face
 // tokenizers takes the combining classes from Unicode 9.0.
-constexpr CharacterRange kOrderedMarks[] = {{0x8D4, 0x8E1},     {0x1DFB, 0x1DFB},   {0x11442, 0x11446},
+constexpr CodePointRange kOrderedMarks[] = {{0x8D4, 0x8E1},     {0x1DFB, 0x1DFB},   {0x11442, 0x11446},
                                             {0x11C3F, 0x11C3F}, {0x1E000, 0x1E02A}, {0x1E944, 0x1E94A}};
 
 // The CJK ideographs, as in Hugging Face tokenizers, which omits U+2B820 to U+2B91F, unlike BERT's own code.
-constexpr CharacterRange kIdeographs[] = {{0x3400, 0x4DBF},   {0x4E00, 0x9FFF},   {0xF900, 0xFAFF},  {0x20000, 0x2A6DF},
+constexpr CodePointRange kIdeographs[] = {{0x3400, 0x4DBF},   {0x4E00, 0x9FFF},   {0xF900, 0xFAFF},  {0x20000, 0x2A6DF},
                                           {0x2A700, 0x2B81F}, {0x2B920, 0x2CEAF}, {0x2F800, 0x2FA1F}};
 
 utf8proc_category_t category(char32_t c) {

@@ -58,15 +58,8 @@ constexpr char32_t kEndOfDecompositions = 0x2FA20;  // no character from here on
 constexpr char32_t kHangulBase = 0xAC00, kLeadBase = 0x1100, kVowelBase = 0x1161, kTrailBase = 0x11A7;
 constexpr char32_t kNumLeads = 19, kNumVowels = 21, kNumTrails = 28;
 
-template <size_t N>
-bool is_in(const CodePointRange (&ranges)[N], char32_t c) {
-  const CodePointRange* range = std::lower_bound(std::begin(ranges), std::end(ranges), c,
-                                                 [](const CodePointRange& r, char32_t x) { return r.last < x; });
-  return range != std::end(ranges) && range->first <= c;
-}
-
 int combining_class(char32_t c) {
-  if (c < 0x300 || is_in(kOrderedSinceUnicode9, c)) return 0;
+  if (c < 0x300 || is_in_any(kOrderedSinceUnicode9, c)) return 0;
   return utf8proc_get_property(static_cast<utf8proc_int32_t>(c))->combining_class;
 }
 
@@ -84,7 +77,7 @@ struct ClassedCharacter {
 void append_decomposition(char32_t c, bool compatibility, std::vector<ClassedCharacter>& out) {
   std::array<utf8proc_int32_t, 32> codes;  // the longest compatibility decomposition has 18 characters
   utf8proc_ssize_t num_codes = 0;
-  if (c >= 0xA0 && !is_in(kDecomposedSinceUnicode9, c)) {
+  if (c >= 0xA0 && !is_in_any(kDecomposedSinceUnicode9, c)) {
     int boundary = 0;
     const auto options = static_cast<utf8proc_option_t>(UTF8PROC_DECOMPOSE | (compatibility ? UTF8PROC_COMPAT : 0));
     num_codes =
@@ -105,7 +98,7 @@ const std::unordered_map<uint64_t, char32_t>& compositions() {
     std::unordered_map<uint64_t, char32_t> result;
     for (char32_t c = 0xC0; c < kEndOfDecompositions; ++c) {
       if ((c >= kHangulBase && c < kHangulBase + kNumLeads * kNumVowels * kNumTrails) ||
-          is_in(kDecomposedSinceUnicode9, c))
+          is_in_any(kDecomposedSinceUnicode9, c))
         continue;
       // Composing the decomposition of one character restores the character, unless it is excluded from composition.
       std::vector<ClassedCharacter> parts;
@@ -231,7 +224,7 @@ bool is_stripped_accent(char32_t c) {
   if (c < 0x300) return false;
   if (c == 0x1CF2 || c == 0x1CF3) return true;  // letters since Unicode 11.0, marks before
   static const CharacterTable marks(characters_of_category("M"));
-  return marks.contains(c) && !is_in(kMarksSinceUnicode9, c);
+  return marks.contains(c) && !is_in_any(kMarksSinceUnicode9, c);
 }
 
 void append_lower_case(char32_t c, std::string& out) {

@@ -10,13 +10,9 @@
 #include <string_view>
 #include <vector>
 
-namespace mh::text {
+#include "text/code_point_ranges.h"
 
-// A range of characters [first, last].
-struct CodePointRange {
-  char32_t first, last;
-  bool operator==(const CodePointRange&) const = default;
-};
+namespace mh::text {
 
 // A set of characters.
 class CharacterSet {
