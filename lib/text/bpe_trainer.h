@@ -1,7 +1,7 @@
 // Byte pair encoding as BpeTrainer of Hugging Face tokenizers 0.22 learns it (Sennrich, Haddow and Birch 2016, section
 // 3.2), for WordPiece (wordpiece.h) and byte-level BPE (byte_bpe.h). The trainer repeatedly joins the pair of adjacent
 // symbols with the highest count; among equal counts, the pair with the lowest ids. The details of the queue of pairs
-// determine the order of joins and are those of the package: a pair that arises again after it was queued, because
+// determine the order of joins and equal the package's queue: a pair that arises again after it was queued, because
 // several joins yield the same symbol, gets another queue entry; each entry stores the words in which the pair arose at
 // that time, and the count of an entry is updated only when the entry reaches the front. The package counts in 32 bits,
 // so the results differ for texts in which a pair occurs 2^31 times.

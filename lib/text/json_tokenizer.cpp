@@ -273,7 +273,7 @@ size_t JsonTokenizer::find_split(std::string_view text) const {
 std::string JsonTokenizer::serialize() const { return serialize_tokenizer_json(size(), begin_id_, end_id_, json_); }
 
 std::unique_ptr<Tokenizer> make_json_tokenizer(const VocabularyFile& file, const std::string& name) {
-  // The tokens around a text are those of the vocabulary file, which may differ from those of the post-processor.
+  // The tokens around a text come from the vocabulary file; the post-processor may name other tokens.
   JsonTokenizerSettings settings;
   settings.begin_id = file.begin_id;
   settings.end_id = file.end_id;

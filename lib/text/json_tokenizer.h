@@ -12,7 +12,7 @@
 // special, such as runs of spaces, are recognised. Callers insert special tokens by their ids.
 //
 // Line ends: a line feed within a text is text and has tokens of its own, so encode() takes whole documents. A text
-// ends with end_of_line_id(), which stands for the end of one text and the start of the next: it is begin_id() if the
+// ends with end_of_line_id(), which marks the end of one text and the start of the next: it is begin_id() if the
 // post-processor puts a token in front of a text, so that the first token is predicted from the token with which the
 // published model was trained; otherwise it is end_id(). decode() writes a line feed for it.
 #pragma once

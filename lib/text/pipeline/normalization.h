@@ -1,6 +1,5 @@
-// Unicode normalisation as in Hugging Face tokenizers 0.22, whose tables of decompositions and combining classes are
-// those of Unicode 9.0, and whose lower case is that of Unicode 16.0. Both were compared with tokenizers 0.22.1 for
-// every character.
+// Unicode normalisation as in Hugging Face tokenizers 0.22, which takes decompositions and combining classes from
+// Unicode 9.0, and lower case from Unicode 16.0. Both were compared with tokenizers 0.22.1 for every character.
 #pragma once
 
 #include <string>

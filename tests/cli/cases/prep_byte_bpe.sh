@@ -1,6 +1,6 @@
 # Byte-level BPE of GPT-2: mh-prep learns the vocabulary or reads it from the files of GPT-2, encodes and decodes text,
-# and refuses damaged files. Learnt vocabularies and the token ids of all available texts equal those of the Python
-# package `tokenizers`.
+# and refuses damaged files. The learnt vocabularies and the token ids of all available texts equal the results of the
+# Python package `tokenizers`.
 python3 - <<'P'
 import json, os
 # GPT-2's printable letters for the 256 bytes, and two merges.

@@ -1,5 +1,5 @@
 # Documents of mh-prep lm: the line ends within a document are text, and one <|endoftext|> follows each document. Options
-# and lines that are not documents are refused. The tokens equal those of the Python package `tokenizers`.
+# and lines that are not documents are refused. The tokens equal the tokens of the Python package `tokenizers`.
 printf 'one two\nthree\n\n  \nfour  \n  five\n' > a
 printf 'six\n\n\nseven' > b
 : > empty

@@ -1,5 +1,5 @@
-// Documents of a language model: the text and the tokens of each document equal those of a naive division of the files,
-// for any buffer sizes and numbers of threads.
+// Documents of a language model: the text and the tokens of each document equal a naive division of the files, for any
+// buffer sizes and numbers of threads.
 #include "text/records/language_modelling.h"
 
 #include <rapidcheck.h>
