@@ -30,7 +30,8 @@ class GateMeasure : public MeasureObserver, public attention::Subscriber<attenti
 
 const Registration<GateMeasure> gate_entry(
     importance_measures(), "gate",
-    "Mean absolute weight of the head in gates, fixed weights or mixtures. Refused if a layer has no head gates.");
+    "Mean absolute factor by which the combiner multiplies the output of the head: its gate, its constant weight "
+    "(head-weights), or its weight in a mixture of experts or of heads. Refused if a layer has no such factors.");
 
 }  // namespace
 }  // namespace mh::analysis

@@ -169,7 +169,8 @@ class Normaliser : public Stage {
   virtual at::Tensor normalise(const at::Tensor& logits, const at::Tensor& attention_mask) = 0;
   // Returns the normaliser that the fused kernels apply; used only if why_not_fused() is empty.
   virtual kernels::Normaliser kernel_normaliser() const { return kernels::Normaliser::softmax; }
-  // Returns the name of the normaliser for fallback reasons; null if SDPA has this normaliser.
+  // Returns the name of the normaliser, which messages state as the reason why SDPA cannot compute a forward pass; null
+  // if SDPA has this normaliser.
   virtual const char* kernel_feature() const { return nullptr; }
 };
 

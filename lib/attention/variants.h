@@ -23,7 +23,8 @@ struct Variants {
 
   // Repeats x (groups·B, …) to (count·B, …); an undefined tensor stays undefined.
   at::Tensor repeat(const at::Tensor& x) const;
-  // Repeats the inputs and the mask of a forward pass. Called if the interceptor first acts on the score heads.
+  // Repeats the inputs and the mask of a forward pass. Called if score heads are the first heads of the layer that the
+  // interceptor changes, so that all later computations need repeated inputs.
   void repeat_inputs(Context& context) const;
   // Repeats the combiner's weights (B, …) in the context; weights (hv), which all rows share, stay unchanged.
   void repeat_head_weights(Context& context) const;

@@ -34,8 +34,8 @@ struct BatchVisitor {
   // The processes that share the mini-batches; null: one process. Every process calls for_each_batch(). Requires
   // `compute`, which must return everything that the observer contributes to the results. With a Transformer-XL memory,
   // a process computes all mini-batches of a group of streams (ScoringOptions::batch), and keeps their results in
-  // memory until the groups of the other processes are complete; each process computes all mini-batches if there is
-  // only one group.
+  // memory until the other processes have computed their groups of streams. If all streams form a single group of
+  // streams, each process computes all mini-batches.
   const distributed::Group* group = nullptr;
   std::function<void(int64_t num_completed, int64_t total)> on_progress = {};  // receives numbers of rows; may be empty
 };

@@ -144,14 +144,15 @@ class Questions : public Task {
   }
   TaskTraits traits() const override { return {.counts_rows = true}; }
   std::vector<ScoreSpec> scores() const override {
-    return {{"exact",
-             "Percentage of questions whose predicted answer equals a true answer, as computed by the script of SQuAD. "
-             "If questions may be unanswerable, possible_exact and impossible_exact are the percentages of answerable "
-             "and of unanswerable questions."},
-            {"f1",
-             "Mean over questions of the F1 of the words of the predicted and the true answer, in percent, as computed "
-             "by the script of SQuAD. If questions may be unanswerable, possible_f1 and impossible_f1 are the means "
-             "over answerable and over unanswerable questions."}};
+    return {
+        {"exact",
+         "Percentage of questions whose predicted answer equals a true answer, as computed by the script of SQuAD. "
+         "If questions may be unanswerable, possible_exact is the same percentage over the answerable questions only, "
+         "and impossible_exact over the unanswerable questions only."},
+        {"f1",
+         "Mean over questions of the F1 of the words of the predicted and the true answer, in percent, as computed "
+         "by the script of SQuAD. If questions may be unanswerable, possible_f1 is the mean over the "
+         "answerable questions only, and impossible_f1 over the unanswerable questions only."}};
   }
 
   const char* section() const override { return "squad"; }

@@ -167,7 +167,7 @@ void RunConfig::check_cuda_graph(model::LanguageModel& language_model) const {
   if (!device.is_cuda() && !device.is_meta()) refuse("a model on a GPU", "a model on the CPU");
   if (!task().traits().has_text_order)
     refuse("a language model, whose rows have equal lengths",
-           task().traits().has_perplexity ? "a model of pairs" : "a model of examples");
+           str("model.backbone='", model.model.backbone, "', whose training examples have different lengths"));
   if (language_model.memory_length() > 0)
     refuse("a model without a memory", str("model.transformer-xl.memory=", language_model.memory_length()));
   if (train.recompute) refuse("train.recompute=false", "true");

@@ -14,7 +14,7 @@ struct WarmStart {
 };
 
 // Initialises the parameters: from the checkpoint, whose vocabulary the caller must have checked, or at random from
-// train.seed. A partial load initialises parameters that the checkpoint lacks at random, logs the names of new
+// train.seed. A partial load initialises at random the parameters that the checkpoint lacks, logs the names of new
 // parameters and of tensors that are not loaded, and warns if new parameters change the hidden states or are never
 // trained. If there are new parameters, it also sets the attention path of the model to `composed`.
 void initialise(model::LanguageModel& model, const TrainOptions& options, const WarmStart& warm_start);

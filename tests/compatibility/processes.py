@@ -94,7 +94,8 @@ class Trainer:
 
     def loss_differences(self, combination, updates):
         """Returns the largest relative differences of the losses of 2 processes, and of 2 threads, from the losses of one process of one thread."""
-        # The gates of a mixture of experts normalise the micro-batches of all processes together.
+        # The batch norm in the gates of MAE's experts takes its statistics from one micro-batch of all processes together, so the runs
+        # are equal only if each update has a single micro-batch.
         settings = [f"train.length={updates}u", f"train.schedule.length={updates}u", "train.batch.micro_tokens=0"]
         runs = [self.train(combination, settings, size, threads) for size, threads in ((1, 1), (2, 1), (1, 2))]
         if None in runs:

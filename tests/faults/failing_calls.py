@@ -71,7 +71,7 @@ def environment_of(workplace, library, **variables):
     """Returns the environment of a command with the library fail_call.so."""
     if workplace.scenario.tool == "mh-prep":
         variables["MH_FAULT_ALLOCATION"] = str(PREP_ALLOCATION_BYTES)
-    # ./run errors preloads a library of its own.
+    # Keeps the libraries of LD_PRELOAD, since the command `./run errors` sets it to a library of its own.
     libraries = ":".join([str(library), *filter(None, [os.environ.get("LD_PRELOAD")])])
     return dict(workplace.environment, LD_PRELOAD=libraries, **variables)
 

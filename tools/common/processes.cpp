@@ -94,7 +94,7 @@ void require_same_inputs(const distributed::Group& group, const std::vector<std:
 
 }  // namespace
 
-const distributed::Group& join_readers(const std::vector<std::string>& files, const ModelArguments& args) {
+const distributed::Group& join_evaluation(const std::vector<std::string>& files, const ModelArguments& args) {
   constexpr std::chrono::minutes timeout{10};  // longest wait for the results of another process
   const Launch& launch = start_process();
   if (launch.size > 1 && std::count(files.begin(), files.end(), "-") > 0)

@@ -33,6 +33,6 @@ const distributed::Group& join_processes(std::chrono::seconds timeout, int num_t
 // results in main memory only, also if they compute on GPUs. Throws the errors of device_in_job() and join_processes(),
 // and Error(usage) if a job of several processes has standard input (-) among `files`, which every process reads, or if
 // the arguments of the tool or the contents of the files (io/content_checksum.h) differ between processes.
-const distributed::Group& join_readers(const std::vector<std::string>& files, const ModelArguments& args);
+const distributed::Group& join_evaluation(const std::vector<std::string>& files, const ModelArguments& args);
 
 }  // namespace mh

@@ -110,7 +110,7 @@ void score(ScoreJob& job) {
   job.examples.check(job.files);
   std::vector<std::string> inputs = job.files;
   inputs.push_back(job.decoding.references_path);
-  job.group = &join_readers(inputs, *job.args);
+  job.group = &join_evaluation(inputs, *job.args);
   job.decoding.prepare();
   const ShardSource source(job.files.back());
   for (size_t i = 0; i + 1 < job.files.size(); ++i)

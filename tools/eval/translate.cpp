@@ -100,7 +100,7 @@ void translate_lines(const Arguments& args, const TranslateJob& job) {
   job.check();
   std::vector<std::string> input_files = job.files;
   input_files.insert(input_files.end(), {job.model, job.prefix_file});
-  const distributed::Group& group = join_readers(input_files, args);
+  const distributed::Group& group = join_evaluation(input_files, args);
   refuse_output_onto_input("-", input_files);
   std::unique_ptr<text::Lines> prefixes;
   if (!job.prefix_file.empty()) prefixes = std::make_unique<text::Lines>(job.prefix_file);

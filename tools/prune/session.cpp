@@ -72,7 +72,7 @@ PruneSession::PruneSession(const MeasureArguments& args, const std::function<voi
   refuse_output_onto_input("-", args.files);
   std::vector<std::string> inputs = args.files;
   if (!rank_data.empty()) inputs.push_back(rank_data);
-  group_ = &join_readers(inputs, args);
+  group_ = &join_evaluation(inputs, args);
   if (!args.plot.empty()) {
     refuse_output_onto_input(args.plot, args.files);
     plot_ = std::make_unique<Plot>(args.plot);

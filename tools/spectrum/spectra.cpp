@@ -97,7 +97,7 @@ class SpectraInputs {
     std::string shard_path;
     if (reads_text && models_.size() > 1) shard_path = models_.back(), models_.pop_back();
     check_files(job, models_, reads_text);
-    if (can_share(job, reads_text)) group_ = &join_readers(job.files, *job.args);
+    if (can_share(job, reads_text)) group_ = &join_evaluation(job.files, *job.args);
     const std::string where = "--of " + job.source_name;
     if (!argument.empty() && !job.args->kinds.empty())
       refuse_usage("--kind", "matrices of several layers", where + ", which names a single matrix", "leave --kind out");

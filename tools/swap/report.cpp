@@ -89,7 +89,7 @@ void report(const ReportJob& job) {
   start_process();  // before the checks, so that errors name the rank
   check_report(job);
   const Arguments& args = *job.args;
-  const distributed::Group& group = join_readers(job.files, args);
+  const distributed::Group& group = join_evaluation(job.files, args);
   std::vector<std::unique_ptr<io::Checkpoint>> checkpoints;
   for (size_t i = 0; i + 1 < job.files.size(); ++i)
     checkpoints.push_back(std::make_unique<io::Checkpoint>(job.files[i]));

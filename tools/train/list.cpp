@@ -199,8 +199,9 @@ struct NamedTable {
 const std::vector<NamedTable>& tables() {
   static const std::vector<NamedTable> all_tables{
       {"stages",
-       "Stages of attention layers, with their options and defaults; for the defaults, whether the stage mixes heads, "
-       "and whether --fold of mh-convert(1) removes the stage.",
+       "Stages of attention layers, with their options and defaults; also, for each stage with default options, "
+       "whether "
+       "it mixes heads and whether --fold of mh-convert(1) removes it.",
        stage_rows},
       {"keys", "Keys of a configuration, with types, defaults, and whether a resume may change the key.", key_rows},
       {"backbones", "Values of model.backbone.", [] { return table_of("backbone", model::backbones()); }},

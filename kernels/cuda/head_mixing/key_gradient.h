@@ -192,10 +192,10 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     gradient_operands.load_all_resident_rows(thread, params, plan, value_rows, resident_range);
   }
   pipeline.fill(thread, load);
-  const SharedMatrix<Probability, kWarpHeads> probability_matrix(
+  const SharedMatrix<Probability, kWarpHeads> probability_mixing_matrix(
       thread, plan, memory, kComputeDv ? params.shared_matrix(params.mixing_matrix, b) : nullptr,
       {params.heads, params.value_heads}, value_heads);
-  const SharedMatrix<T, kWarpHeads> gradient_matrix(
+  const SharedMatrix<T, kWarpHeads> gradient_mixing_matrix(
       thread, plan, memory, kComputeDk ? params.shared_matrix(params.mixing_matrix_transposed, b) : nullptr,
       {params.value_heads, params.heads}, query_heads, kComputeDv ? num_weight_rows(params.heads) : 0);
   // Whether dS is computed from the probabilities that the warps share for dV (FragmentExchange). Otherwise the kernel
@@ -298,7 +298,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     if constexpr (kComputeDv) {
       Accumulator mix_out[kWarpHeads][2];
       const auto mix = [&] {
-        if (probability_matrix.can_mix) probability_matrix.mix(thread, mix_out, probability_exchange);
+        if (probability_mixing_matrix.can_mix) probability_mixing_matrix.mix(thread, mix_out, probability_exchange);
         else
           mix_columns(thread, mix_out, probability_exchange, matrix_of(params.mixing_matrix),
                       {params.heads, params.value_heads}, value_heads);
@@ -318,7 +318,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     if constexpr (kComputeDk) {
       Accumulator dp[kWarpHeads][2];
       const auto mix = [&] {
-        if (gradient_matrix.can_mix) gradient_matrix.mix(thread, dp, gradient_exchange);
+        if (gradient_mixing_matrix.can_mix) gradient_mixing_matrix.mix(thread, dp, gradient_exchange);
         else
           mix_columns(thread, dp, gradient_exchange, matrix_of(params.mixing_matrix_transposed),
                       {params.value_heads, params.heads}, query_heads);
@@ -343,7 +343,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
           MH_FOR (c, 2)
             MH_FOR (e, 2) {
               const float delta = tile_stats[j * params.queries + 8 * c + e].delta;
-              MH_FOR (r, 2) slopes[c].x[2 * r + e] *= dp[o][c].x[2 * r + e] * gradient_matrix.scale(o) - delta;
+              MH_FOR (r, 2) slopes[c].x[2 * r + e] *= dp[o][c].x[2 * r + e] * gradient_mixing_matrix.scale(o) - delta;
             }
           multiply_add<kColumns, kStride>(thread, dk_sums[o], slopes,
                                           score_operands.streamed_rows(plan, group, j) + column);
@@ -367,7 +367,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     float scales[kWarpHeads];
     if constexpr (kComputeDv) {
       thread.barrier();
-      MH_FOR (o, kWarpHeads) scales[o] = probability_matrix.scale(o);
+      MH_FOR (o, kWarpHeads) scales[o] = probability_mixing_matrix.scale(o);
     }
     store_in_rounds(thread, plan, warp, [&](int store_index) {
       T* const staging = resident_smem + (store_index * warp.num_block_rows + warp.row_tile * 16) * kStride;
