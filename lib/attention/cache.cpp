@@ -50,6 +50,8 @@ Cache::InPlaceView Cache::append_in_place(const at::Tensor& k, const at::Tensor&
   const at::Tensor row_ids = at::arange(k.size(0), at::kInt).unsqueeze(1);
   if (!row_table_.defined()) row_table_ = row_ids.repeat({1, keys_.size(2)});
   else row_table_.narrow(1, begin_ + length_, 1).copy_(row_ids);
+  keys_.narrow(0, 0, k.size(0)).narrow(2, begin_ + length_, 1).copy_(k);
+  values_.narrow(0, 0, v.size(0)).narrow(2, begin_ + length_, 1).copy_(v);
   ++length_;
   return {keys_.narrow(2, begin_, length_), values_.narrow(2, begin_, length_), row_table_.narrow(1, begin_, length_)};
 }

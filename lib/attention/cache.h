@@ -38,8 +38,8 @@ class Cache {
     at::Tensor keys, values;  // (P, h, length, dk) and (P, hv, length, dv), P >= B physical rows
     at::Tensor row_table;     // (B, length) int32: position t of batch row b is in physical row row_table[b, t]
   };
-  // Reserves one more position for keys and values with the shapes of k (B, h, 1, dk) and v (B, hv, 1, dv), and returns
-  // a view that includes this position. The caller must write the new key and value of batch row b to physical row b.
+  // Appends one position, k (B, h, 1, dk) and v (B, hv, 1, dv), and returns a view that includes this position. The new
+  // key and value of batch row b are in physical row b.
   InPlaceView append_in_place(const at::Tensor& k, const at::Tensor& v);
 
  private:

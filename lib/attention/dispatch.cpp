@@ -225,11 +225,6 @@ bool has_no_observer(const ConstraintInput& c, std::string* why) {
   return c.pass->observer == nullptr || report_unmet(why, "an observer");
 }
 
-bool reads_own_heads(const ConstraintInput& c, std::string* why) {
-  return c.pass->kv_head_of.empty() ||
-         report_unmet(why, "pairing '", c.layer.options.pairing, "', by which query heads read other key/value heads");
-}
-
 bool has_no_relative_positions(const ConstraintInput& c, std::string* why) {
   return !c.features.has_relative_positions || report_unmet(why, "relative positions");
 }
@@ -273,7 +268,6 @@ constexpr Constraint kConstraints[] = {
     {"in-place-mask", Scope::kernel, sees_all_keys, kInPlaceKernels},
     {"in-place-inference", Scope::kernel, is_inference, kInPlaceKernels},
     {"in-place-observer", Scope::kernel, has_no_observer, kInPlaceKernels},
-    {"in-place-pairing", Scope::kernel, reads_own_heads, kInPlaceKernels},
     {"in-place-positions", Scope::kernel, has_no_relative_positions, kInPlaceKernels},
     {"in-place-normaliser", Scope::kernel, normalises_by_softmax, KernelSet{Kernel::fused_in_place}},
 };

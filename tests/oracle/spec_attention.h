@@ -44,7 +44,7 @@ inline at::Tensor gather_kv_heads(const Inputs& x, const at::Tensor& t) {
 // Returns the scaled logits (B, h, Tq, Tk) before the mask.
 inline at::Tensor logits_of(const Inputs& x, const Tensors& t) {
   const at::Tensor &q = t[kQ], keys = gather_kv_heads(x, t[kK]).transpose(2, 3);
-  const double scale = 1 / std::sqrt(static_cast<double>(q.size(3)));
+  const double scale = x.spec.scale > 0 ? x.spec.scale : 1 / std::sqrt(static_cast<double>(q.size(3)));
   if (!t[kDistanceRows].defined()) return at::matmul(q, keys) * scale;
   const auto add_bias = [&](const at::Tensor& bias) { return (q + bias.unsqueeze(1)).to(q.scalar_type()); };
   Tensors range_rows;  // for each key range (Tq, keys of the range): row of r that a query and a key use

@@ -17,7 +17,7 @@ kernels::AttentionParams AttentionSpec::params(const at::Tensor& q, const at::Te
   params.queries = q.size(2), params.keys = k.size(2);
   params.heads = params.value_heads = static_cast<int>(q.size(1));
   params.key_size = static_cast<int>(q.size(3)), params.value_size = static_cast<int>(v.size(3));
-  params.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(q.size(3))));
+  params.scale = static_cast<float>(scale > 0 ? scale : 1 / std::sqrt(static_cast<double>(q.size(3))));
   params.causal = causal, params.window = window;
   params.normaliser = normaliser;
   params.has_backward = needs_backward;
@@ -41,6 +41,16 @@ bool AttentionSpec::is_kv_permutation(int64_t num_kv_heads) const {
 }
 
 at::Tensor AttentionSpec::reduce_to_kv_heads(const at::Tensor& gradient, const at::Tensor& like) const {
+  // If every key/value head has the same number of consecutive query heads, as in grouped-query attention without a
+  // pairing, one sum over each group suffices.
+  const auto num_query_heads = static_cast<int64_t>(kv_head_of.size()), num_kv_heads = like.size(1);
+  bool has_uniform_groups = num_query_heads % num_kv_heads == 0;
+  for (int64_t i = 0; has_uniform_groups && i < num_query_heads; ++i)
+    has_uniform_groups = kv_head_of[static_cast<size_t>(i)] == i / (num_query_heads / num_kv_heads);
+  if (has_uniform_groups)
+    return gradient.unflatten(1, {num_kv_heads, num_query_heads / num_kv_heads})
+        .sum(2, false, at::kFloat)
+        .to(like.scalar_type());
   // Adds one head at a time: on a GPU, index_add would add in an unspecified order and would need its indices in device
   // memory.
   const at::Tensor sums = at::zeros_like(like, like.options().dtype(at::kFloat));

@@ -33,6 +33,7 @@ struct AttentionSpec {
   // (h): index of the head of k that each query head reads, and of the head of v that each value head reads; empty:
   // the head of the same index.
   std::vector<int64_t> kv_head_of = {};
+  double scale = 0;             // factor of the products of queries and keys; 0: 1/√dk
   at::Tensor head_scales = {};  // (hv) or (B, hv): factor of each value head; undefined: 1
 
   // Returns the kernel parameters that do not depend on the batch row, for a CPU or GPU and for q (B, h, Tq, dk), k (B,

@@ -3,10 +3,9 @@
 
 #include <ATen/Parallel.h>
 
-#include <cmath>
-#include <cstring>
 #include <vector>
 
+#include "attention/fused/attention_spec.h"
 #include "attention/row_layout.h"
 #include "cpu/cached_attention.h"
 #include "nn/aten.h"
@@ -32,25 +31,25 @@ struct StridedHeads {
 };
 
 template <class T>
-void attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Cache::InPlaceView& cache,
+void attend(const at::Tensor& q, const kernels::AttentionParams& params, const Cache::InPlaceView& cache,
             const at::Tensor& out) {
-  const int64_t num_heads = q.size(1), d = q.size(3), last_position = cache.row_table.size(1) - 1;
-  const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(d)));
-  const auto row_bytes = static_cast<size_t>(d) * sizeof(T);
-  const StridedHeads<T> queries(q), new_keys(k), new_values(v), keys(cache.keys), values(cache.values), outputs(out);
+  const int64_t num_heads = q.size(1), d = q.size(3), num_keys = cache.row_table.size(1);
+  const StridedHeads<T> queries(q), keys(cache.keys), values(cache.values), outputs(out);
   const auto* row_table = cache.row_table.const_data_ptr<int32_t>();
   const int64_t row_table_stride = cache.row_table.stride(0);
   // A thread computes heads of consecutive batch rows. In beam search, consecutive batch rows are hypotheses of one
   // sentence, which read mostly the same keys.
   at::parallel_for(0, q.size(0) * num_heads, num_heads, [&](int64_t begin, int64_t end) {
-    std::vector<float> scratch(static_cast<size_t>(kernels::cached_attention_scratch_floats(last_position + 1, d)));
+    std::vector<float> scratch(static_cast<size_t>(kernels::cached_attention_scratch_floats(num_keys, d)));
     for (int64_t i = begin; i < end; ++i) {
       const int64_t b = i / num_heads, h = i % num_heads;
-      std::memcpy(keys.at(b, h, last_position), new_keys.at(b, h, 0), row_bytes);
-      std::memcpy(values.at(b, h, last_position), new_values.at(b, h, 0), row_bytes);
-      const kernels::CachedQuery<T> query{queries.at(b, h, 0), scale,          d,
-                                          keys.rows(h),        values.rows(h), row_table + b * row_table_stride,
-                                          last_position + 1};
+      const kernels::CachedQuery<T> query{queries.at(b, h, 0),
+                                          params.scale,
+                                          d,
+                                          keys.rows(params.key_head(h)),
+                                          values.rows(params.value_head(h)),
+                                          row_table + b * row_table_stride,
+                                          num_keys};
       kernels::cached_attention(query, outputs.at(b, h, 0), scratch.data());
     }
   });
@@ -58,11 +57,13 @@ void attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const
 
 }  // namespace
 
-at::Tensor cached_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Cache& cache) {
+at::Tensor cached_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionSpec& spec,
+                            Cache& cache) {
   const Cache::InPlaceView view = cache.append_in_place(k, v);
+  const kernels::AttentionParams params = spec.params(q, view.keys, view.values, false);
   at::Tensor out = allocate_by_position(q, q.size(1), 1, q.size(3));
-  if (q.scalar_type() == at::kFloat) attend<float>(q, k, v, view, out);
-  else attend<uint16_t>(q, k, v, view, out);
+  if (q.scalar_type() == at::kFloat) attend<float>(q, params, view, out);
+  else attend<uint16_t>(q, params, view, out);
   return out;
 }
 

@@ -300,9 +300,6 @@ at::Tensor head_mixing_cpu(const at::Tensor& q, const at::Tensor& k, const at::T
 at::Tensor head_mixing_decode_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m,
                                   const AttentionSpec& spec, Cache& cache) {
   const Cache::InPlaceView cache_view = cache.append_in_place(k, v);
-  const int64_t num_rows = q.size(0), last_position = cache_view.row_table.size(1) - 1;
-  cache_view.keys.narrow(0, 0, num_rows).select(2, last_position).copy_(k.select(2, 0));
-  cache_view.values.narrow(0, 0, num_rows).select(2, last_position).copy_(v.select(2, 0));
   const Operands x{with_contiguous_rows(q), cache_view.keys, cache_view.values, scaled_matrix(m, spec.head_scales),
                    spec};
   ForwardResult result = empty_result(x);

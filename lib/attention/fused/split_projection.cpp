@@ -16,15 +16,14 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 struct SplitProjection : torch::autograd::Function<SplitProjection> {
-  static variable_list forward(AutogradContext* context, const at::Tensor& qkv, int64_t num_heads, int64_t key_size,
-                               int64_t num_value_heads, int64_t value_size) {
+  static variable_list forward(AutogradContext* context, const at::Tensor& qkv, const ProjectionSizes& s) {
     context->saved_data["sizes"] = qkv.sizes().vec();
-    const int64_t key_width = num_heads * key_size;
+    const int64_t query_width = s.query_heads * s.key_size, key_width = s.key_heads * s.key_size;
     auto slice = [&](int64_t offset, int64_t h, int64_t size) {
       return qkv.narrow(-1, offset, h * size).view({qkv.size(0), qkv.size(1), h, size}).transpose(1, 2);
     };
-    return {slice(0, num_heads, key_size), slice(key_width, num_heads, key_size),
-            slice(2 * key_width, num_value_heads, value_size)};
+    return {slice(0, s.query_heads, s.key_size), slice(query_width, s.key_heads, s.key_size),
+            slice(query_width + key_width, s.value_heads, s.value_size)};
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -40,19 +39,17 @@ struct SplitProjection : torch::autograd::Function<SplitProjection> {
       offset += g.size(1) * g.size(3);
     }
     if (are_adjacent_slices)
-      return {
-          gradients[0].as_strided(sizes, {length * width, width, 1}, gradients[0].storage_offset()), {}, {}, {}, {}};
+      return {gradients[0].as_strided(sizes, {length * width, width, 1}, gradients[0].storage_offset()), {}};
     std::vector<at::Tensor> joined_gradients;
     for (const at::Tensor& g : gradients) joined_gradients.push_back(join_heads(g));
-    return {at::cat(joined_gradients, -1), {}, {}, {}, {}};
+    return {at::cat(joined_gradients, -1), {}};
   }
 };
 
 }  // namespace
 
-std::array<at::Tensor, 3> split_projection(const at::Tensor& qkv, int64_t num_heads, int64_t key_size,
-                                           int64_t num_value_heads, int64_t value_size) {
-  auto heads = SplitProjection::apply(qkv, num_heads, key_size, num_value_heads, value_size);
+std::array<at::Tensor, 3> split_projection(const at::Tensor& qkv, const ProjectionSizes& sizes) {
+  auto heads = SplitProjection::apply(qkv, sizes);
   return {heads[0], heads[1], heads[2]};
 }
 

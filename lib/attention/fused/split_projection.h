@@ -8,10 +8,14 @@
 
 namespace mh::attention {
 
-// Returns views of a joint projection (B, T, 2 h dk + hv dv): q and k (B, h, T, dk), v (B, hv, T, dv), with key_size =
-// dk and value_size = dv. The backward pass copies nothing if the three gradients are adjacent slices of one tensor, as
-// empty_gradients() (autograd.h) allocates them for the CPU kernels.
-std::array<at::Tensor, 3> split_projection(const at::Tensor& qkv, int64_t num_heads, int64_t key_size,
-                                           int64_t num_value_heads, int64_t value_size);
+// The numbers and sizes of the heads in a joint projection.
+struct ProjectionSizes {
+  int64_t query_heads, key_heads, value_heads, key_size, value_size;
+};
+
+// Returns views of a joint projection (B, T, h dk + g dk + gv dv): q (B, h, T, dk), k (B, g, T, dk) and v (B, gv, T,
+// dv), for h query heads, g key heads and gv value heads. The backward pass copies nothing if the three gradients are
+// adjacent slices of one tensor, as empty_gradients() (autograd.h) allocates them for the CPU kernels.
+std::array<at::Tensor, 3> split_projection(const at::Tensor& qkv, const ProjectionSizes& sizes);
 
 }  // namespace mh::attention

@@ -184,12 +184,6 @@ std::map<std::string, Case> cases() {
       {"in-place-inference", in_training},
       {"in-place-observer", decoding_case(
                                 "heads = 2\n", [](Context& c) { c.observer = &output_observer; }, "an observer")},
-      {"in-place-pairing", decoding_case(
-                               "heads = 2\npairing = 'cross-head'\n",
-                               [](Context& c) {
-                                 c.kv_head_of = {1, 0};
-                               },
-                               "pairing 'cross-head', by which query heads read other key/value heads")},
       {"in-place-positions",
        decoding_case(
            "heads = 2\nscore = 'relative'\n",

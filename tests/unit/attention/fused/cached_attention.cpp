@@ -46,19 +46,25 @@ TEST_CASE("cached_attention equals attention to contiguous keys after any reorde
   c10::NoGradGuard no_gradient;
   CHECK(rc::check([] {
     at::manual_seed(*rc::gen::inRange<uint64_t>(0, 1 << 30));
-    const int64_t heads = *rc::gen::inRange(1, 4), d = 16 * *rc::gen::inRange(1, 7);
+    const int64_t kv_heads = *rc::gen::inRange(1, 4), group_size = *rc::gen::inRange(1, 4),
+                  d = 16 * *rc::gen::inRange(1, 7);
     const auto type = *rc::gen::arbitrary<bool>() ? at::kFloat : at::kBFloat16;
     int64_t num_rows = *rc::gen::inRange(1, 6);
-    const auto random_heads = [&](int64_t length) {
+    attention::AttentionSpec spec;
+    if (*rc::gen::arbitrary<bool>()) spec.scale = 0.3;
+    for (int64_t head = 0; group_size > 1 && head < kv_heads * group_size; ++head)
+      spec.kv_head_of.push_back(head / group_size);
+    const auto random_tensor = [&](int64_t heads, int64_t length) {
       // Stored as (rows, length, heads, d), the layout of a joint projection.
       return at::randn({num_rows, length, heads, d}).to(type).transpose(1, 2);
     };
+    const auto random_heads = [&](int64_t length) { return random_tensor(kv_heads, length); };
     attention::Cache cache;
     at::Tensor k = random_heads(*rc::gen::inRange(0, 3)), v = at::randn_like(k);
     if (k.size(2) > 0) cache.append(k, v);
     const int num_steps = *rc::gen::inRange(1, 90);
     for (int step = 0; step < num_steps; ++step) {
-      const at::Tensor q = random_heads(1), new_k = random_heads(1), new_v = random_heads(1);
+      const at::Tensor q = random_tensor(kv_heads * group_size, 1), new_k = random_heads(1), new_v = random_heads(1);
       k = at::cat({k, new_k}, 2), v = at::cat({v, new_v}, 2);
       const int action = *rc::gen::inRange(0, 12);
       if (action == 0) {
@@ -66,7 +72,8 @@ TEST_CASE("cached_attention equals attention to contiguous keys after any reorde
         RC_ASSERT(at::equal(all_k, k));
         RC_ASSERT(at::equal(all_v, v));
       } else {
-        const std::string excess_error = excess_error_of(attention::cached_attention(q, new_k, new_v, cache), q, k, v);
+        const std::string excess_error =
+            excess_error_of(attention::cached_attention(q, new_k, new_v, spec, cache), q, k, v, {}, spec);
         RC_LOG() << excess_error << "\n";
         RC_ASSERT(excess_error.empty());
       }
@@ -145,7 +152,7 @@ TEST_CASE("cached_attention is bit-identical for any mapping of positions to phy
   const at::Tensor inputs = at::randn({2, 2, 37, 64}), q = at::randn({2, 2, 1, 64});
   attention::Cache reordered_cache, ordered_cache;
   const auto step = [](attention::Cache& cache, const at::Tensor& x) {
-    return attention::cached_attention(x, x + 1, x - 1, cache);
+    return attention::cached_attention(x, x + 1, x - 1, {}, cache);
   };
   for (int64_t t = 0; t < 37; ++t) {
     const at::Tensor x = inputs.narrow(2, t, 1);

@@ -102,7 +102,7 @@ TEST_CASE("the CPU attention kernel reads strided heads of a joint projection an
   at::Tensor joint_projection = at::randn({batch, length, 3 * heads * size}),
              dout = at::randn({batch, heads, length, size});
   at::Tensor fused_leaf = joint_projection.clone().requires_grad_();
-  auto qkv = attention::split_projection(fused_leaf, heads, size, heads, size);
+  auto qkv = attention::split_projection(fused_leaf, {heads, heads, heads, size, size});
   attention::fused_cpu(qkv[0], qkv[1], qkv[2], {true}).backward(dout);
   auto gradient = [&](const auto& f, at::ScalarType type) {
     at::Tensor leaf = joint_projection.to(type).detach().clone().requires_grad_();

@@ -227,7 +227,7 @@ TEST_CASE("the CPU head mixing kernel reads a joint projection and returns its g
                    m = at::randn({heads, value_heads}), dout = at::randn({batch, value_heads, length, value_size});
   const auto gradient = [&](at::ScalarType type, const auto& attend) {
     const at::Tensor leaf = joint_projection.to(type).detach().clone().requires_grad_();
-    const auto qkv = attention::split_projection(leaf, heads, size, value_heads, value_size);
+    const auto qkv = attention::split_projection(leaf, {heads, heads, value_heads, size, value_size});
     Inputs x;
     x.spec.causal = true;
     attend(x, Tensors{qkv[0], qkv[1], qkv[2], m.to(type), {}, {}, {}, {}}).backward(dout.to(type));
