@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "analysis/groups.h"
 #include "attention/layer.h"
 #include "base/error.h"
 #include "base/text.h"
@@ -69,7 +70,13 @@ KeptHeads find_kept_heads(const AttentionLayer& layer, const std::set<int64_t>& 
       if (!is_pruned || pruned_heads.count(head) == 0) kept_indices.push_back(head);
     return kept_indices;
   };
-  return {kept_heads_of(HeadSide::score), kept_heads_of(HeadSide::value), kept_heads_of(HeadSide::output)};
+  KeptHeads kept_heads{kept_heads_of(HeadSide::score), kept_heads_of(HeadSide::value), kept_heads_of(HeadSide::output)};
+  if (layer_spec.is_grouped()) {
+    std::set<int64_t> kv_heads;
+    for (const int64_t head : kept_heads.score) kv_heads.insert(layer_spec.kv_head_of[static_cast<size_t>(head)]);
+    kept_heads.key_value.assign(kv_heads.begin(), kv_heads.end());
+  }
+  return kept_heads;
 }
 
 // Returns the tensor of parameter p without the blocks of heads that are not in `kept_heads`. Axes with
@@ -102,12 +109,12 @@ const nn::Parameter& full_parameter_of(nn::ParameterList& full_parameters, const
 }  // namespace
 
 void check_prune_amount(model::LanguageModel& model, SideSelection side, const Kinds& kinds, const PruneAmount& amount,
-                        bool per_layer, const std::string& where) {
+                        bool per_layer, const std::string& where, bool has_groups) {
   std::map<AttentionKind, LayerScores> zero_scores;
   for (const attention::AttentionLayer* layer : model.attention_layers())
     if (const attention::LayerSpec& s = layer->layer_spec(); contains(kinds, s.kind))
       zero_scores[s.kind].emplace_back(s.num_heads_of(head_side_of(side)));
-  least_important_heads(zero_scores, amount, per_layer, where);
+  least_important_heads(has_groups ? sum_by_group(model, zero_scores) : zero_scores, amount, per_layer, where);
 }
 
 attention::HeadSide head_side_of(SideSelection side) {

@@ -31,9 +31,10 @@ struct PruneAmount {
 HeadSet least_important_heads(const std::map<AttentionKind, LayerScores>& scores, const PruneAmount& amount,
                               bool per_layer, const std::string& where);
 
-// Throws the errors of least_important_heads() for the layers of `kinds`, but needs no scores.
+// Throws the errors of least_important_heads() for the layers of `kinds`, but needs no scores. `has_groups`: whether
+// groups of heads are pruned (groups.h) instead of heads.
 void check_prune_amount(model::LanguageModel& model, SideSelection side, const Kinds& kinds, const PruneAmount& amount,
-                        bool per_layer, const std::string& where);
+                        bool per_layer, const std::string& where, bool has_groups = false);
 
 // Returns the head side that corresponds to `side`; `value` if `side` is `whole`.
 attention::HeadSide head_side_of(SideSelection side);

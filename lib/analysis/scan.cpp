@@ -27,26 +27,35 @@ std::vector<double> evaluate_ablations(const AnalysisInput& input, const std::ve
 }  // namespace
 
 const char* name_of(ScanMode mode) {
-  return mode == ScanMode::head ? "head" : mode == ScanMode::all_but_one ? "all-but-one" : "layer";
+  return mode == ScanMode::head          ? "head"
+         : mode == ScanMode::group       ? "group"
+         : mode == ScanMode::all_but_one ? "all-but-one"
+                                         : "layer";
 }
 
 std::vector<ScanCase> scan_cases(model::LanguageModel& model, SideSelection side, const Kinds& kinds,
                                  const ScanOptions& options) {
   std::vector<ScanCase> cases;
-  const HeadSet heads_by_kind = all_heads(model, side, kinds);
+  const bool has_groups = options.unit == HeadUnit::group;
+  const HeadSet units = has_groups ? all_groups(model, kinds) : all_heads(model, side, kinds);
+  const auto masked_heads = [&](AttentionKind kind, const std::set<Head>& masked_units) {
+    const HeadSet masked{{kind, masked_units}};
+    return has_groups ? heads_of_groups(model, masked, "--heads") : masked;
+  };
   for (const auto& [kind, heads] : options.heads) {
     std::map<int64_t, std::set<Head>> layers;
-    for (const Head& head : heads_by_kind.at(kind)) layers[head.layer].insert(head);
+    for (const Head& head : units.at(kind)) layers[head.layer].insert(head);
     int64_t previous_layer = -1;
     for (const Head& head : heads) {
       if (options.add_layers && head.layer != previous_layer)
-        cases.push_back({ScanMode::layer, kind, head.layer, -1, {{kind, layers[head.layer]}}});
+        cases.push_back({ScanMode::layer, kind, head.layer, -1, masked_heads(kind, layers[head.layer])});
       previous_layer = head.layer;
-      cases.push_back({ScanMode::head, kind, head.layer, head.head, {{kind, {head}}}});
+      cases.push_back(
+          {has_groups ? ScanMode::group : ScanMode::head, kind, head.layer, head.head, masked_heads(kind, {head})});
       if (!options.add_all_but_one) continue;
       std::set<Head> other_heads = layers[head.layer];
       other_heads.erase(head);
-      cases.push_back({ScanMode::all_but_one, kind, head.layer, head.head, {{kind, other_heads}}});
+      cases.push_back({ScanMode::all_but_one, kind, head.layer, head.head, masked_heads(kind, other_heads)});
     }
   }
   return cases;

@@ -1,5 +1,5 @@
-// Ablation scans: the change of a metric if a model loses a single head, all heads of a layer except one, or all heads
-// of a layer.
+// Ablation scans: the change of a metric if a model loses a single head or a group of heads, all heads of a layer
+// except one head or group, or all heads of a layer.
 //
 // If the metric is perplexity, a pass over the text scores several cases together (ablation.h); for other metrics the
 // model is evaluated once per case.
@@ -13,26 +13,29 @@
 
 #include "analysis/ablation.h"
 #include "analysis/analysis_input.h"
+#include "analysis/groups.h"
 
 namespace mh::analysis {
 
-enum class ScanMode { head, all_but_one, layer };
-const char* name_of(ScanMode mode);  // "head", "all-but-one", "layer"
+enum class ScanMode { head, group, all_but_one, layer };
+const char* name_of(ScanMode mode);  // "head", "group", "all-but-one", "layer"
 
 // One ablated model of a scan.
 struct ScanCase {
   ScanMode mode = ScanMode::head;
   AttentionKind kind = AttentionKind::decoder_self;
   int64_t layer = 0;
-  int64_t head = 0;  // index of the masked head; all_but_one: of the unmasked head; layer: -1
+  int64_t head = 0;  // index of the masked head or group; all_but_one: of the unmasked one; layer: -1
   HeadSet masked_heads;
 };
 
 struct ScanOptions {
-  HeadSet heads;                 // the heads to scan; each must exist (check_heads())
+  // The heads to scan, or the groups if `unit` is `group`; each must exist (check_heads(), heads_of_groups()).
+  HeadSet heads;
   bool add_layers = false;       // whether to add a case for each layer, in which all heads of the layer are masked
   bool add_all_but_one = false;  // whether to add a case for each head, in which all other heads of its layer are
                                  // masked
+  HeadUnit unit = HeadUnit::head;
 };
 
 // Returns the cases, ordered by kind, layer and head; the case of a layer precedes the cases of its heads. `kinds`:

@@ -16,6 +16,7 @@ namespace {
 
 bool is_moved(const nn::Parameter& p, const SwapOptions& options) {
   if (p.traits().head_axes.empty()) return false;
+  if (p.traits().head_axes[0].side == nn::HeadSide::key_value && options.group_size == 0) return false;
   switch (p.traits().role) {
     case nn::HeadRole::projection:
       return true;
@@ -68,7 +69,8 @@ void require_matching_layers(nn::ParameterList& parameters, const std::vector<in
       refuse(p.name() + " and " + name_b + " of different sizes");
     for (const auto& [parameter, layer] : {std::pair(&p, pair.a.layer), std::pair(parameter_b, pair.b.layer)})
       for (const nn::HeadAxis& axis : parameter->traits().head_axes)
-        if (const int64_t num_value_heads = head_counts[static_cast<size_t>(layer)]; axis.heads != num_value_heads)
+        if (const int64_t num_value_heads = head_counts[static_cast<size_t>(layer)];
+            axis.side != nn::HeadSide::key_value && axis.heads != num_value_heads)
           refuse(
               str(parameter->name(), " of ", axis.heads, " heads, in a layer with ", num_value_heads, " value heads"));
   }
@@ -84,11 +86,19 @@ struct SwappedTensors {
   std::vector<at::Tensor> tensors, copies;
 };
 
-// Returns the block of head i in tensor x, or the block of the pair of heads (i, j) if x has two head axes.
-at::Tensor head_block(const nn::ParameterTraits& traits, const at::Tensor& x, int64_t i, int64_t j) {
-  auto block = [](const at::Tensor& t, const nn::HeadAxis& axis, int64_t head) {
-    const int64_t size = t.size(axis.axis) / axis.block_count();
-    return t.narrow(axis.axis, axis.block_of(head) * size, size);
+// Returns the number of units, heads or groups of heads, along the axis.
+int64_t num_units(const nn::HeadAxis& axis, const SwapOptions& options) {
+  return axis.side == nn::HeadSide::key_value ? axis.heads : axis.heads / options.unit_size();
+}
+
+// Returns the block of unit i (a head, or a group of heads) in tensor x, or the block of the pair of units (i, j) if x
+// has two head axes.
+at::Tensor unit_block(const nn::ParameterTraits& traits, const at::Tensor& x, int64_t i, int64_t j,
+                      const SwapOptions& options) {
+  auto block = [&](const at::Tensor& t, const nn::HeadAxis& axis, int64_t unit) {
+    const int64_t unit_size = axis.side == nn::HeadSide::key_value ? 1 : options.unit_size(),
+                  size = t.size(axis.axis) / axis.block_count();
+    return t.narrow(axis.axis, axis.block_of(unit * unit_size) * size, unit_size * size);
   };
   const at::Tensor row = block(x, traits.head_axes[0], i);
   return traits.head_axes.size() > 1 ? block(row, traits.head_axes[1], j) : row;
@@ -112,7 +122,8 @@ void check_swap(nn::ParameterList& parameters, const std::vector<HeadPair>& pair
       const auto num_layers = static_cast<int64_t>(layers->second.size());
       if (head.layer >= num_layers)
         refuse(str("a layer from 0 to ", num_layers - 1), str(head.layer), "choose a layer in this range");
-      if (const int64_t num_heads = layers->second[static_cast<size_t>(head.layer)]; head.head >= num_heads)
+      if (const int64_t num_heads = layers->second[static_cast<size_t>(head.layer)] / options.unit_size();
+          head.head >= num_heads)
         refuse(num_heads == 0 ? str("another layer, since all heads are pruned in layer ", head.layer)
                               : str("a head from 0 to ", num_heads - 1, " in layer ", head.layer),
                str(head.head), num_heads == 0 ? "choose heads of another layer" : "choose a head in this range");
@@ -157,7 +168,8 @@ void swap_heads(nn::ParameterList& parameters, const std::vector<HeadPair>& pair
     const std::string suffix = name.substr(prefix_of(kind, layer).size());
     const auto& axes = destination.traits->head_axes;
     const bool has_head_pairs = axes.size() > 1;
-    const int64_t num_rows = axes[0].heads, num_columns = has_head_pairs ? axes[1].heads : 1;
+    const int64_t num_rows = num_units(axes[0], options),
+                  num_columns = has_head_pairs ? num_units(axes[1], options) : 1;
     for (int64_t i = 0; i < num_rows; ++i)
       for (int64_t j = 0; j < num_columns; ++j) {
         const Head source_i = source_of(kind, {layer, i}),
@@ -173,8 +185,8 @@ void swap_heads(nn::ParameterList& parameters, const std::vector<HeadPair>& pair
                       str(destination.tensors.size() - 1),
                       "leave optimizer out of --with, or swap heads only between layers with the same update rule"});
         for (size_t t = 0; t < destination.tensors.size(); ++t)
-          head_block(*destination.traits, destination.tensors[t], i, j)
-              .copy_(head_block(*source.traits, source.copies[t], source_i.head, source_j.head));
+          unit_block(*destination.traits, destination.tensors[t], i, j, options)
+              .copy_(unit_block(*source.traits, source.copies[t], source_i.head, source_j.head, options));
       }
   }
   parameters.refresh_bf16_copies();

@@ -9,6 +9,10 @@
 // shared parameters, swapping two heads of one layer changes nothing but their order. The optimiser's moments move only
 // if the caller passes them as extra tensors.
 //
+// In a grouped layer (grouped-query attention), the keys and values of a group do not move: the query rows of a head
+// then attend to the keys and values of the group of their new head. SwapOptions::group_size swaps whole groups
+// instead.
+//
 // check_swap() refuses a layer in which a parameter that would move has a number of heads other than the number of
 // value heads.
 //
@@ -28,6 +32,10 @@ namespace mh::analysis {
 struct SwapOptions {
   bool moves_output = false;  // whether a swap moves the heads' columns of W^O
   bool moves_stages = false;  // whether a swap moves the heads' parts of the parameters of stages
+  // Number of consecutive heads that swap together with their key/value head; a pair then consists of two groups, with
+  // their indices in place of heads. 0: heads swap, and key/value heads of groups do not move.
+  int64_t group_size = 0;
+  int64_t unit_size() const { return group_size > 0 ? group_size : 1; }  // number of heads that swap together
 };
 
 // Returns tensors that move together with a parameter and have its shape, such as the optimiser's moments of the

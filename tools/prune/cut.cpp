@@ -1,6 +1,7 @@
 // mh-prune cut: writes a checkpoint of the model without some of its heads.
 #include <algorithm>
 
+#include "analysis/groups.h"
 #include "analysis/importance.h"
 #include "analysis/prune.h"
 #include "attention/layer.h"
@@ -23,7 +24,7 @@ namespace {
 
 struct Arguments : ModelArguments {
   Arguments() { precision = "fp32", attention_path = "auto"; }
-  std::string model, measure, data, fraction, side = "whole", output;
+  std::string model, measure, data, fraction, side = "whole", unit = "head", output;
   std::vector<std::string> heads, kinds;
   int64_t count = 0;
   bool per_layer = false;
@@ -49,6 +50,7 @@ void check_arguments(const Arguments& args) {
       refuse_usage("mh-prune cut", "standard input (-) for at most one file", "- twice",
                    "write the other input to a file");
   }
+  analysis::check_unit(analysis::head_unit_named(args.unit), analysis::side_named(args.side), "--unit");
   refuse_output_onto_input(args.output,
                            args.data.empty() ? std::vector{args.model} : std::vector{args.model, args.data});
 }
@@ -61,24 +63,28 @@ struct HeadChoice {
 
 HeadChoice select_heads(const Arguments& args, const model::LoadedModel& model, const ShardSource* shard) {
   const analysis::Kinds kinds = analysis::kinds_named(args.kinds, model.model->parameters(), "--kind");
+  const bool has_groups = analysis::head_unit_named(args.unit) == analysis::HeadUnit::group;
   if (!args.heads.empty()) {
     std::vector<AttentionKind> all_kinds;
     for (const auto& [kind, layers] : analysis::head_counts_of(model.model->parameters()))
       if (analysis::contains(kinds, kind)) all_kinds.push_back(kind);
-    return {analysis::parse_heads(args.heads, all_kinds, "--heads", !args.kinds.empty()), ""};
+    const analysis::HeadSet units = analysis::parse_heads(args.heads, all_kinds, "--heads", !args.kinds.empty());
+    return {has_groups ? analysis::heads_of_groups(*model.model, units, "--heads") : units, ""};
   }
   const analysis::PruneAmount amount =
       args.fraction.empty() ? analysis::PruneAmount{args.count, 0}
                             : analysis::PruneAmount{0, analysis::parse_fraction(args.fraction, "--fraction")};
   const std::string where = args.fraction.empty() ? "--count" : "--fraction";
   const analysis::SideSelection side = analysis::side_named(args.side);
-  analysis::check_prune_amount(*model.model, side, kinds, amount, args.per_layer, where);
+  analysis::check_prune_amount(*model.model, side, kinds, amount, args.per_layer, where, has_groups);
   analysis::check_importance(args.measure, "--by", *model.model, side, kinds);
   const auto dataset = shard->labelled_dataset_for(model);
   const data::ScoringOptions scoring_options = resolved_scoring_options(model, args.scoring_options, *dataset);
   const auto scores = analysis::importance_of(
       args.measure, {*model.model, dataset->corpus(), scoring_options, side, progress_bar("measure", "rows"), kinds});
-  return {analysis::least_important_heads(scores, amount, args.per_layer, where),
+  const analysis::HeadSet units = analysis::least_important_heads(
+      has_groups ? analysis::sum_by_group(*model.model, scores) : scores, amount, args.per_layer, where);
+  return {has_groups ? analysis::heads_of_groups(*model.model, units, "--by") : units,
           measurement_text(args.measure, scoring_options)};
 }
 
@@ -97,6 +103,10 @@ void log_pruning(const Arguments& args, const HeadChoice& choice, model::Languag
     for (const analysis::Head& head : heads) names.push_back(str(name_of(kind), ":", head.layer, ":", head.head));
   log_info(str("pruned heads, side ", args.side, ": ", join(names, " "), choice.measurement));
   for (const auto& [kind, layers] : analysis::head_counts_of(original_model.parameters())) {
+    if (const std::string counts = head_counts_text(original_model, kind, HeadSide::key_value);
+        counts.find_first_not_of("0 ") != std::string::npos)
+      log_info(str(name_of(kind), ": key/value heads per layer ", counts, " -> ",
+                   head_counts_text(pruned_model, kind, HeadSide::key_value)));
     const std::pair<HeadSide, const char*> sides[] = {
         {HeadSide::score, "score"}, {HeadSide::value, "value"}, {HeadSide::output, "output"}};
     std::set<std::string> distinct_counts;
@@ -138,7 +148,8 @@ void add_cut_subcommand(CLI::App& app, Jobs& jobs) {
     return sub->add_option(name, value, help)->type_name(type);
   };
   add_list(*sub, "--heads", args->heads,
-           "heads to prune, as LAYER:HEAD or KIND:LAYER:HEAD, counted from 0, such as 0:1,0:3,5:7 or decoder.self:0:1",
+           "heads to prune, or groups with --unit group, as LAYER:HEAD or KIND:LAYER:HEAD, counted from 0, such as "
+           "0:1,0:3,5:7 or decoder.self:0:1",
            "LAYER:HEAD,...");
   const std::string measures = "measure of importance by which the least important heads are pruned: " +
                                join(analysis::importance_measures().names(), ", ");
@@ -159,6 +170,7 @@ void add_cut_subcommand(CLI::App& app, Jobs& jobs) {
   add_list(*sub, "--kind", args->kinds,
            "kinds of attention whose heads are analysed or pruned, such as decoder.cross [all]", "KIND,...");
   add_side_option(*sub, args->side);
+  add_unit_option(*sub, args->unit);
   add_option("-o,--output", args->output, "output checkpoint; - is standard output", "FILE");
   const ModelOptionSet model_options = add_model_options(*sub, *args);
   model_options.precision->needs(by_option);

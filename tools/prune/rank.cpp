@@ -19,18 +19,20 @@ void rank(const MeasureArguments& args) {
     AnalysedModel& analysed_model = session.load(i);
     for (const std::string& measure : args.measures) {
       auto scores = analysis::importance_of(measure, analysed_model.analysis_input(measure));
+      if (analysed_model.unit == analysis::HeadUnit::group)
+        scores = analysis::sum_by_group(*analysed_model.model.model, scores);
       for (auto& [kind, layers] : scores) {
         if (args.normalise) analysis::normalise_by_layer(layers);
         if (session.plot() != nullptr)
           session.plot()->add(
-              HeatMap{str(analysed_model.model.name, ", ", name_of(kind), ", ", measure), "head", "layer", layers});
+              HeatMap{str(analysed_model.model.name, ", ", name_of(kind), ", ", measure), args.unit, "layer", layers});
       }
       if (args.plot == "-") continue;
       for (const analysis::RankedHead& r : analysis::rank_heads(scores, args.per_layer))
         table.print_row(append_protocol({{"model", analysed_model.model.name},
                                          {"kind", name_of(r.kind)},
                                          {"layer", r.head.layer},
-                                         {"head", r.head.head},
+                                         {args.unit, r.head.head},
                                          {"side", args.side},
                                          {"measure", measure},
                                          {"score", r.score},
@@ -50,6 +52,7 @@ void add_rank_subcommand(CLI::App& app, Jobs& jobs) {
   auto args = std::make_shared<MeasureArguments>();
   add_common_options(*sub, *args);
   add_measure_options(*sub, *args);
+  add_unit_option(*sub, args->unit);
   jobs.push_back({sub, [args] {
                     args->fields->store_values(*args);
                     ignore_broken_pipe([&] { rank(*args); });

@@ -27,15 +27,19 @@ struct ScanArguments : MeasureArguments {
   MetricOption metric;
 };
 
-// Returns the heads that --heads names; without --heads all heads of the kinds of --kind.
+// Returns the heads that --heads names; without --heads all heads of the kinds of --kind. With --unit group, returns
+// groups.
 HeadSet select_heads(const ScanArguments& args, AnalysedModel& analysed_model) {
   model::LanguageModel& model = *analysed_model.model.model;
-  const HeadSet available_heads = analysis::all_heads(model, analysed_model.side, analysed_model.kinds);
+  const bool has_groups = analysed_model.unit == analysis::HeadUnit::group;
+  const HeadSet available_heads = has_groups ? analysis::all_groups(model, analysed_model.kinds)
+                                             : analysis::all_heads(model, analysed_model.side, analysed_model.kinds);
   if (args.heads.empty()) return available_heads;
   std::vector<AttentionKind> kinds;
   for (const auto& [kind, heads] : available_heads) kinds.push_back(kind);
   const HeadSet named_heads = analysis::parse_heads(args.heads, kinds, "--heads", !args.kinds.empty());
-  analysis::check_heads(model, analysed_model.side, named_heads, "--heads");
+  if (has_groups) analysis::heads_of_groups(model, named_heads, "--heads");
+  else analysis::check_heads(model, analysed_model.side, named_heads, "--heads");
   return named_heads;
 }
 
@@ -46,8 +50,9 @@ analysis::Scan run_scan(const ScanArguments& args, AnalysedModel& analysed_model
       return args.metric.compute(analysed_model.model, *analysed_model.dataset, progress, nullptr,
                                  analysed_model.group);
     };
-  auto cases = analysis::scan_cases(*analysed_model.model.model, analysed_model.side, analysed_model.kinds,
-                                    {select_heads(args, analysed_model), args.layers, args.all_but_one});
+  auto cases =
+      analysis::scan_cases(*analysed_model.model.model, analysed_model.side, analysed_model.kinds,
+                           {select_heads(args, analysed_model), args.layers, args.all_but_one, analysed_model.unit});
   return analysis::scan_heads(analysed_model.analysis_input("scan"), std::move(cases), metric);
 }
 
@@ -71,7 +76,7 @@ void print_cases(const ScanArguments& args, Table& table, const AnalysedModel& a
   };
   auto location_columns = [&](const std::string& kind, int64_t layer, int64_t head, const char* mode) {
     return ordered_json{{"model", analysed_model.model.name}, {"kind", kind},      {"layer", number_or_nan(layer)},
-                        {"head", number_or_nan(head)},        {"side", args.side}, {"mode", mode}};
+                        {args.unit, number_or_nan(head)},     {"side", args.side}, {"mode", mode}};
   };
   print(location_columns("", -1, -1, "full"), 0, kNaN);
   for (size_t case_index = 0; case_index < scan.cases.size(); ++case_index) {
@@ -108,7 +113,7 @@ void print_summary(const ScanArguments& args, Table& table, const LayerAblations
           {"model", ablation.model},
           {"side", args.side},
           {"mode", name_of(mode)},
-          {"heads", ablation.ablated_values.size()},
+          {args.unit + "s", ablation.ablated_values.size()},
           {args.metric.name(), ablation.full_value},
           {"difference", comparison.difference},
           {"relative", comparison.percent_difference},
@@ -151,14 +156,15 @@ void add_scan_subcommand(CLI::App& app, Jobs& jobs) {
   auto args = std::make_shared<ScanArguments>();
   add_common_options(*sub, *args);
   add_list(*sub, "--heads", args->heads,
-           "heads to ablate, as LAYER:HEAD or KIND:LAYER:HEAD, counted from 0, such as 0:1,0:3,5:7 or decoder.self:0:1 "
-           "[all]",
+           "heads to ablate, or groups with --unit group, as LAYER:HEAD or KIND:LAYER:HEAD, counted from 0, such as "
+           "0:1,0:3,5:7 or decoder.self:0:1 [all]",
            "LAYER:HEAD,...");
   sub->add_flag("--layers", args->layers, "in addition, for each layer, ablate all of its heads together");
   sub->add_flag("--all-but-one", args->all_but_one, "in addition, for each head, ablate all other heads of its layer");
   sub->add_flag("--summary", args->summary,
                 "print one row per layer and model with the standard deviation of the metric over the ablated heads, "
                 "instead of one row per head");
+  add_unit_option(*sub, args->unit);
   args->metric.add_to(*sub);
   jobs.push_back({sub, [args] {
                     args->fields->store_values(*args);

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <iterator>
 
 #include "analysis/ablation.h"
 #include "base/command_line.h"
@@ -27,6 +28,16 @@ CLI::Option* add_side_option(CLI::App& app, std::string& side) {
                       " [whole]"))
       ->type_name("SIDE")
       ->check(one_of(names));
+}
+
+CLI::Option* add_unit_option(CLI::App& app, std::string& unit) {
+  return app
+      .add_option(
+          "--unit", unit,
+          "unit to ablate, rank or prune: head, or group (the query heads that read one key/value head; its score "
+          "is the sum over its heads) [head]")
+      ->type_name("UNIT")
+      ->check(one_of({std::begin(analysis::kHeadUnitNames), std::end(analysis::kHeadUnitNames)}));
 }
 
 void add_common_options(CLI::App& app, MeasureArguments& args) {
@@ -77,6 +88,7 @@ PruneSession::PruneSession(const MeasureArguments& args, const std::function<voi
     refuse_output_onto_input(args.plot, args.files);
     plot_ = std::make_unique<Plot>(args.plot);
   }
+  analysis::check_unit(analysis::head_unit_named(args.unit), analysis::side_named(args.side), "--unit");
   nn::prepare_cpu(args.threads);
   for (size_t i = 0; i + 1 < args.files.size(); ++i)
     checkpoints_.push_back(std::make_unique<io::Checkpoint>(args.files[i]));
@@ -99,8 +111,9 @@ AnalysedModel& PruneSession::load(size_t index) {
   auto dataset = shard_->labelled_dataset_for(model);
   const auto scoring_options = resolved_scoring_options(model, args_.scoring_options, *dataset);
   const auto kinds = analysis::kinds_named(args_.kinds, model.model->parameters(), "--kind");
-  analysed_model_ = std::make_unique<AnalysedModel>(AnalysedModel{std::move(model), std::move(dataset), scoring_options,
-                                                                  analysis::side_named(args_.side), kinds, group_});
+  analysed_model_ = std::make_unique<AnalysedModel>(
+      AnalysedModel{std::move(model), std::move(dataset), scoring_options, analysis::side_named(args_.side),
+                    analysis::head_unit_named(args_.unit), kinds, group_});
   model_index_ = index;
   return *analysed_model_;
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "analysis/analysis_input.h"
+#include "analysis/groups.h"
 #include "analysis/heads.h"
 #include "analysis/importance.h"
 #include "base/command_line.h"
@@ -23,7 +24,7 @@ namespace mh::prune {
 struct MeasureArguments : ModelArguments {
   MeasureArguments() { precision = "fp32", attention_path = "auto"; }
   std::vector<std::string> files, assignments, measures, kinds;
-  std::string format = "table", side = "whole", plot;
+  std::string format = "table", side = "whole", unit = "head", plot;
   bool normalise = false, per_layer = false;
   data::ScoringOptions scoring_options;
   std::unique_ptr<CommandLineFields> fields;
@@ -35,6 +36,8 @@ struct MeasureArguments : ModelArguments {
 
 // Adds the option --side, with the values of analysis::kSideNames.
 CLI::Option* add_side_option(CLI::App& app, std::string& side);
+// Adds the option --unit, with the values of analysis::kHeadUnitNames.
+CLI::Option* add_unit_option(CLI::App& app, std::string& unit);
 // Adds the options that scan, rank and curve have in common.
 void add_common_options(CLI::App& app, MeasureArguments& args);
 // Adds the options of rank and curve, which measure importance and draw plots.
@@ -46,6 +49,7 @@ struct AnalysedModel {
   std::shared_ptr<const task::Dataset> dataset;
   data::ScoringOptions scoring_options;
   analysis::SideSelection side;
+  analysis::HeadUnit unit;
   analysis::Kinds kinds;                      // kinds of attention to analyse; empty: all
   const distributed::Group* group = nullptr;  // processes that share the mini-batches of an ablation; null: one process
   // Returns the input of an analysis, with a progress bar called `label`. The result refers to this object, which must

@@ -1,7 +1,9 @@
 // mh-swap MODEL: writes the checkpoint with heads swapped; all other bytes of the checkpoint are unchanged.
 #include <algorithm>
+#include <iterator>
 #include <limits>
 
+#include "analysis/groups.h"
 #include "analysis/importance.h"
 #include "analysis/swap_checkpoint.h"
 #include "base/error.h"
@@ -25,7 +27,7 @@ using nlohmann::ordered_json;
 struct SwapJob {
   const CLI::App* tool = nullptr;
   std::shared_ptr<Arguments> args;
-  std::string model, mode, measure = "avg-l2", data, output;
+  std::string model, mode, measure = "avg-l2", data, output, unit = "head";
   std::vector<std::string> pairs, kinds, swapped_parameters;
   int64_t k = analysis::kDefaultK, t_max = 0;
   bool dry_run = false;
@@ -34,6 +36,8 @@ struct SwapJob {
 bool contains(const std::vector<std::string>& words, const char* word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
+
+bool has_groups(const SwapJob& job) { return analysis::head_unit_named(job.unit) == analysis::HeadUnit::group; }
 
 // Throws Error(usage) for invalid arguments. Called before any file is opened.
 void check_arguments(const SwapJob& job) {
@@ -57,6 +61,8 @@ void check_arguments(const SwapJob& job) {
     refuse_usage("--data", str("--mode ", join_alternatives(ranking_modes), ", which rank heads, or --dry-run"),
                  job.mode.empty() ? "--pairs" : "--mode " + job.mode, "leave --data out");
   }
+  if (has_groups(job) && !job.mode.empty())
+    refuse_usage("--unit", "head with --mode, which pairs single heads", "group", "use --pairs, or leave --unit out");
   if (job.model == "-" && job.data == "-")
     refuse_usage("mh-swap", "standard input (-) for at most one file", "- twice", "write the other input to a file");
   std::vector<std::string> inputs{job.model};
@@ -118,8 +124,7 @@ void run_swap(const SwapJob& job) {
   const auto shard = job.data.empty() ? nullptr : std::make_unique<ShardSource>(job.data);
   const model::LoadedModel model = load_with_options(*job.args, checkpoint);
   nn::ParameterList& parameters = model.model->parameters();
-  const analysis::SwapOptions options{contains(job.swapped_parameters, "output"),
-                                      contains(job.swapped_parameters, "stages")};
+  analysis::SwapOptions options{contains(job.swapped_parameters, "output"), contains(job.swapped_parameters, "stages")};
   const auto moments = contains(job.swapped_parameters, "optimizer")
                            ? std::make_unique<analysis::OptimizerMoments>(checkpoint, parameters, "--with optimizer")
                            : nullptr;
@@ -129,6 +134,7 @@ void run_swap(const SwapJob& job) {
   const PairSelection selection = analysis::pair_selection_named(job.mode);
   if (job.mode.empty()) {
     for (const std::string& text : job.pairs) choice.pairs.push_back(analysis::parse_pair(text, "--pairs"));
+    if (has_groups(job)) options.group_size = analysis::group_size_of(*model.model, choice.pairs, "--pairs");
     analysis::check_swap(parameters, choice.pairs, options, "--pairs");
   } else {
     head_counts = analysis::head_counts_for_pairing(parameters, selection, job.k, job.t_max, job.kinds, options,
@@ -136,6 +142,7 @@ void run_swap(const SwapJob& job) {
   }
   const auto sink = job.dry_run ? nullptr : open_sink(job.output);  // opened early, so that errors precede the ranking
   if (shard != nullptr) score_heads(job, model, *shard, head_counts, choice);
+  if (has_groups(job)) choice.scores = analysis::sum_by_group(*model.model, choice.scores);
   const auto seed = static_cast<uint64_t>(job.args->scoring_options.sample.seed);
   const auto mode_pairs = analysis::choose_pairs({selection, job.k, job.t_max, seed}, head_counts, choice.scores);
   choice.pairs.insert(choice.pairs.end(), mode_pairs.begin(), mode_pairs.end());
@@ -148,7 +155,7 @@ void run_swap(const SwapJob& job) {
   const std::string choice_text = shard != nullptr       ? measurement_text(job.measure, choice.scoring_options)
                                   : job.mode == "random" ? str("; seed ", choice.scoring_options.sample.seed)
                                                          : "";
-  log_info(str("swapped heads: ", join(analysis::to_strings(choice.pairs), " "), choice_text));
+  log_info(str("swapped ", job.unit, "s: ", join(analysis::to_strings(choice.pairs), " "), choice_text));
 }
 
 // Throws Error(usage) for scoring options without --data, and for --seed with neither --data nor --mode random.
@@ -177,11 +184,19 @@ Job make_swap_job(CLI::App& app, const std::shared_ptr<Arguments>& args, std::ve
     return option;
   };
   add(app.add_option("model", job->model, "checkpoint; - is standard input"), "MODEL");
-  auto* pairs = add(add_list(app, "--pairs", job->pairs,
-                             "pairs of heads to swap, as KIND:LAYER.HEAD-LAYER.HEAD,..., such as decoder.self:1.0-5.3; "
-                             "layers and heads are counted from 0",
-                             "PAIRS"),
-                    nullptr);
+  auto* pairs =
+      add(add_list(app, "--pairs", job->pairs,
+                   "pairs of heads to swap, or of groups with --unit group, as "
+                   "KIND:LAYER.HEAD-LAYER.HEAD,..., such as decoder.self:1.0-5.3; layers and heads are counted "
+                   "from 0",
+                   "PAIRS"),
+          nullptr);
+  add(app.add_option(
+          "--unit", job->unit,
+          "unit to swap with --pairs: head, or group (the query heads that read one key/value head, with its "
+          "keys and values) [head]"),
+      "UNIT")
+      ->check(one_of({std::begin(analysis::kHeadUnitNames), std::end(analysis::kHeadUnitNames)}));
   std::vector<std::string> selections, summaries;
   for (const analysis::PairSelectionName& selection : analysis::kPairSelections) {
     selections.emplace_back(selection.name);
