@@ -49,8 +49,10 @@ std::map<AttentionKind, std::vector<int64_t>> head_counts_of(const nn::Parameter
     auto& layers = head_counts[layer->kind];
     if (static_cast<int64_t>(layers.size()) <= layer->layer) layers.resize(static_cast<size_t>(layer->layer) + 1);
     if (p.traits().role != nn::HeadRole::projection) continue;
+    // A grouped layer has no axis of value heads, but as many value heads as score heads.
+    int64_t& count = layers[static_cast<size_t>(layer->layer)];
     for (const nn::HeadAxis& axis : p.traits().head_axes)
-      if (axis.side == nn::HeadSide::value) layers[static_cast<size_t>(layer->layer)] = axis.heads;
+      if (axis.side == nn::HeadSide::value || (axis.side == nn::HeadSide::score && count == 0)) count = axis.heads;
   }
   return head_counts;
 }

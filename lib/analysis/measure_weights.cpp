@@ -4,6 +4,7 @@
 //                rows of mixing matrices, relative positions. Value heads: value projections, columns of mixing
 //                matrices and of alphas, gates. Output heads: columns of W^O and rows of alphas. Whole heads: all of
 //                these, where a weight that belongs to two sides of the head counts once
+//                In a grouped layer, the projections of a key/value head belong to each query head of its group
 //   alpha        √Σ w² over the head's weights in matrices across heads only: alphas (rows are output heads, columns
 //                value heads) and mixing matrices (rows are score heads, columns value heads). Of a matrix computed
 //                from queries, only the constant term is counted
@@ -73,6 +74,12 @@ class ParameterNormMeasure : public ImportanceMeasure {
     std::vector<HeadAxis> axes;  // head axes whose blocks are removed when their heads are pruned
     for (const HeadAxis& axis : p.traits().head_axes)
       if (!axis.survives_pruning) axes.push_back(axis);
+    if (!axes.empty() && axes[0].side == HeadSide::key_value) {
+      const bool is_key = p.name().starts_with(layer.layer_spec().name + ".key.");
+      const bool belongs_to_side =
+          side == SideSelection::whole || side == (is_key ? SideSelection::score : SideSelection::value);
+      return belongs_to_side && !uses_only_mixing_matrices_ ? axes : std::vector<HeadAxis>();
+    }
     if (uses_only_mixing_matrices_ && axes.size() < 2) return {};
     const auto sides = sides_in(layer, side);
     if (side != SideSelection::whole)
@@ -94,6 +101,8 @@ class ParameterNormMeasure : public ImportanceMeasure {
       if (axes.empty()) continue;
       const at::Tensor x = p.master().detach().to(at::kCPU, at::kDouble).square();
       at::Tensor sum = sum_by_head(x, axes[0]);
+      if (axes[0].side == HeadSide::key_value)
+        sum = sum.index_select(0, at::tensor(layer.layer_spec().kv_head_of, at::kLong));
       if (axes.size() > 1) sum = sum + sum_by_head(x, axes[1]) - sum_by_head_on_both_axes(x, axes[0], axes[1]);
       sums = sums.defined() ? sums + sum : sum;
     }

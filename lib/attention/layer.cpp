@@ -1,6 +1,7 @@
 // The forward pass of an attention layer: projections, dispatch, interceptors, combiner, output projection.
 #include "attention/layer.h"
 
+#include <algorithm>
 #include <tuple>
 #include <utility>
 
@@ -21,9 +22,10 @@ at::Tensor split_heads(const at::Tensor& x, int64_t num_heads) {
 
 AttentionLayer::Projections AttentionLayer::project(const at::Tensor& query_input, const at::Tensor& key_input,
                                                     Cache* cache) {
-  const int64_t h = layer_spec_.heads, hv = layer_spec_.value_heads;
+  const int64_t h = layer_spec_.heads, hk = layer_spec_.num_key_heads(), hv = layer_spec_.num_cached_value_heads();
   const int64_t query_width = h * layer_spec_.key_size, value_width = hv * layer_spec_.value_size;
-  const int64_t key_width = key_weight_ != nullptr ? query_width : 0;  // without key projection k has no elements
+  // Without key projection k has no elements.
+  const int64_t key_width = key_weight_ != nullptr ? hk * layer_spec_.key_size : 0;
   Projections p;
   if (layer_spec_.kind == AttentionKind::decoder_cross || !query_input.is_same(key_input)) {
     p.q = split_heads(nn::linear(query_input, {query_weight_}, {query_bias_}), h);
@@ -35,7 +37,7 @@ AttentionLayer::Projections AttentionLayer::project(const at::Tensor& query_inpu
       return p;
     }
     at::Tensor kv = nn::linear(key_input, {key_weight_, value_weight_}, {key_bias_, value_bias_});
-    p.k = split_heads(kv.narrow(-1, 0, key_width), h);
+    p.k = split_heads(kv.narrow(-1, 0, key_width), hk);
     p.v = split_heads(kv.narrow(-1, key_width, value_width), hv);
   } else {
     // One matrix product computes queries, keys and values. Concatenating the weights for this product costs little,
@@ -43,7 +45,11 @@ AttentionLayer::Projections AttentionLayer::project(const at::Tensor& query_inpu
     at::Tensor qkv =
         nn::linear(query_input, {query_weight_, key_weight_, value_weight_}, {query_bias_, key_bias_, value_bias_});
     if (key_weight_ != nullptr) {
-      const auto [q, k, v] = split_projection(qkv, h, layer_spec_.key_size, hv, layer_spec_.value_size);
+      const auto [q, k, v] = split_projection(qkv, {.query_heads = h,
+                                                    .key_heads = hk,
+                                                    .value_heads = hv,
+                                                    .key_size = layer_spec_.key_size,
+                                                    .value_size = layer_spec_.value_size});
       p = {q, k, v, false};
     } else {
       p.q = split_heads(qkv.narrow(-1, 0, query_width), h);
@@ -94,6 +100,10 @@ at::Tensor AttentionLayer::forward(const at::Tensor& query_input, const at::Tens
   Context c{layer_spec_, forward_context, mask, query_input, key_input, p.q, p.k, p.v};
   if (cache != nullptr) c.stage_states = &cache->stage_states();
   c.observer = observer;
+  if (options_.window > 0)
+    c.mask.window = c.mask.window > 0 ? std::min(c.mask.window, options_.window) : options_.window;
+  c.kv_head_of = layer_spec_.kv_head_of;
+  for (const auto& transform : stages_.transforms) transform->transform(c);
   c.num_keys = c.v.size(2) + (cache != nullptr && !p.is_cached ? cache->length() : 0);
   stages_.pairing->pair(c);
   c.head_weights = stages_.combiner->head_weights(c);

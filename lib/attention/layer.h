@@ -1,6 +1,7 @@
 // Multi-head attention as a pipeline of stages (described in stage.h):
 //
-//   q, k, v = projections -> pairing -> score -> mixer (logits) -> mask, normaliser -> mixer -> dropout -> · v
+//   q, k, v = projections -> transforms (q, k) -> pairing -> score -> mixer (logits) -> mask, normaliser -> mixer ->
+//   dropout -> · v
 //           -> combiner -> output projection
 //
 // Source: Vaswani et al. 2017, section 3.2, with head sizes independent of the width (Bhojanapalli et al. 2020).
@@ -117,6 +118,8 @@ class AttentionLayer {
   static void gather_kv_heads(Context& c);
   Projections project(const at::Tensor& query_input, const at::Tensor& key_input, Cache* cache);
   void check_heads() const;
+  void check_key_options() const;
+  void set_groups_after_pruning(const KeptHeads& kept_heads, AttentionOptions& new_options) const;
   nn::HeadRole role_of(const Stage& stage) const;
   // Computes the head outputs (B, hv, Tq, dv) with tensor operations.
   at::Tensor attend_composed(Context& context);

@@ -1,4 +1,6 @@
 // Builds a layer from its options, combines the properties of its stages, and returns the options of a pruned layer.
+#include <map>
+#include <set>
 #include <utility>
 
 #include "attention/layer.h"
@@ -13,6 +15,8 @@ Stages make_stages(const AttentionOptions& options, const LayerSpec& layer_spec)
     return registry.make(name, key)->make(it != options.stages.end() ? it->second.get() : nullptr, layer_spec);
   };
   Stages stages;
+  for (const std::string& name : options.transform)
+    stages.transforms.push_back(make(transforms(), "attention.transform", name));
   stages.pairing = make(pairings(), "attention.pairing", options.pairing);
   stages.score = make(scores(), "attention.score", options.score);
   stages.normaliser = make(normalisers(), "attention.normaliser", options.normaliser);
@@ -33,7 +37,7 @@ AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOpt
     return &parameters.add(layer_spec.name + suffix, {num_outputs, num_inputs}, traits);
   };
   auto add_output_bias = [&] {
-    if (!options.bias) return;
+    if (!options.has_output_bias()) return;
     nn::ParameterTraits traits{nn::Init::constant(0), false};
     traits.role = HeadRole::output;
     output_bias_ = &parameters.add(layer_spec.name + ".output.bias", {layer_spec.width}, traits);
@@ -44,6 +48,7 @@ AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOpt
   }
   stages_ = make_stages(options_, layer_spec_);
   check_heads();
+  check_key_options();
   auto add_projection = [&](const std::string& suffix, int64_t size, HeadSide side, nn::Parameter*& bias) {
     size *= layer_spec.num_heads_of(side);
     nn::Parameter* matrix = add_weight((suffix + ".weight").c_str(), size, layer_spec.width, inits.query_key_value,
@@ -54,9 +59,13 @@ AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOpt
     bias = &parameters.add(layer_spec.name + suffix + ".bias", {size}, traits);
     return matrix;
   };
+  const bool is_grouped = layer_spec.is_grouped();
   query_weight_ = add_projection(".query", layer_spec.key_size, HeadSide::score, query_bias_);
-  if (stages_.score->uses_keys()) key_weight_ = add_projection(".key", layer_spec.key_size, HeadSide::score, key_bias_);
-  value_weight_ = add_projection(".value", layer_spec.value_size, HeadSide::value, value_bias_);
+  if (stages_.score->uses_keys())
+    key_weight_ =
+        add_projection(".key", layer_spec.key_size, is_grouped ? HeadSide::key_value : HeadSide::score, key_bias_);
+  value_weight_ =
+      add_projection(".value", layer_spec.value_size, is_grouped ? HeadSide::key_value : HeadSide::value, value_bias_);
   stages_.for_each_stage(options_, [&](Stage& stage, const char* stage_type, const std::string& name) {
     const Capabilities stage_capabilities = stage.capabilities();
     const bool is_cross = layer_spec.kind == AttentionKind::decoder_cross,
@@ -93,6 +102,35 @@ void AttentionLayer::check_heads() const {
   if (layer_spec_.output_heads != layer_spec_.value_heads && !stages_.combiner->mixes_heads())
     refuse("output_heads", "value heads", "combiner that mixes heads", layer_spec_.value_heads,
            layer_spec_.output_heads);
+}
+
+// Throws Error(usage) if the layer has a window but is not causal, has a transform twice, or has options of the keys
+// that its score does not read.
+void AttentionLayer::check_key_options() const {
+  const std::string prefix = str("attention.", name_of(layer_spec_.kind), ".");
+  if (options_.window > 0 && layer_spec_.kind != AttentionKind::decoder_self)
+    refuse_usage(str(layer_spec_.name, ", attention.window"),
+                 str("0 in ", name_of(layer_spec_.kind), ", since only self-attention of a decoder has a window"),
+                 str(options_.window), str("set ", prefix, "window=0"));
+  const std::set<std::string> names(options_.transform.begin(), options_.transform.end());
+  if (names.size() != options_.transform.size())
+    refuse_usage(str(layer_spec_.name, ", attention.transform"), "each transform once",
+                 str('"', join(options_.transform, "\", \""), '"'), "leave the repeated transform out");
+  const auto refuse_with_score = [&](const char* key, const std::string& expected, const std::string& found) {
+    refuse_usage(str(layer_spec_.name, ", attention.", key),
+                 str(expected, ", since attention.score is '", options_.score, "'"), found,
+                 str("leave attention.", key, " out, or set attention.score=", AttentionOptions().score));
+  };
+  const std::string transform_names = str('[', join(options_.transform, ", "), ']');
+  if (!stages_.score->uses_keys()) {
+    if (options_.scale > 0) refuse_with_score("scale", "0", str(options_.scale));
+    if (!options_.transform.empty()) refuse_with_score("transform", "[]", transform_names);
+  }
+  if (!stages_.score->has_relative_positions()) return;
+  if (layer_spec_.is_grouped()) refuse_with_score("key_value_heads", "0", str(layer_spec_.kv_heads));
+  for (const auto& transform : stages_.transforms)
+    if (transform->adds_positions())
+      refuse_with_score("transform", "no transform that adds positions", transform_names);
 }
 
 nn::HeadRole AttentionLayer::role_of(const Stage& stage) const {
@@ -134,7 +172,8 @@ AttentionOptions AttentionLayer::options_after_pruning(const KeptHeads& kept_hea
   AttentionOptions new_options = options_;
   if (kept_heads.value.empty() || kept_heads.output.empty() ||
       (kept_heads.score.empty() && stages_.mixer->mixer_input() == MixerInput::probabilities)) {
-    new_options.heads = new_options.value_heads = new_options.output_heads = 0;
+    new_options.heads = new_options.value_heads = new_options.output_heads = new_options.key_value_heads = 0;
+    new_options.group_sizes.clear();
     return new_options;
   }
   if (kept_heads.score.empty())
@@ -146,6 +185,7 @@ AttentionOptions AttentionLayer::options_after_pruning(const KeptHeads& kept_hea
              num_output_heads = static_cast<int64_t>(kept_heads.output.size());
   new_options.value_heads = num_value_heads == new_options.heads ? 0 : num_value_heads;
   new_options.output_heads = num_output_heads == num_value_heads ? 0 : num_output_heads;
+  set_groups_after_pruning(kept_heads, new_options);
   new_options.head_size = layer_spec_.key_size;
   new_options.value_size = layer_spec_.value_size == layer_spec_.key_size ? 0 : layer_spec_.value_size;
   stages_.for_each_stage(options_, [&](const Stage& stage, const char*, const std::string& name) {
@@ -153,6 +193,22 @@ AttentionOptions AttentionLayer::options_after_pruning(const KeptHeads& kept_hea
       new_options.stages[name] = std::move(stage_options);
   });
   return new_options;
+}
+
+// Sets the number of key/value heads and, if they differ, the group sizes of a layer after pruning.
+void AttentionLayer::set_groups_after_pruning(const KeptHeads& kept_heads, AttentionOptions& new_options) const {
+  new_options.key_value_heads = 0;
+  new_options.group_sizes.clear();
+  if (!layer_spec_.is_grouped()) return;
+  if (kept_heads.score != kept_heads.value)
+    refuse_usage(layer_spec_.name, "the same pruned heads on the score and value sides, since the heads are grouped",
+                 "different heads", "prune the same heads on both sides");
+  std::map<int64_t, int64_t> sizes;  // number of kept query heads of each key/value head
+  for (const int64_t head : kept_heads.score) ++sizes[layer_spec_.kv_head_of[static_cast<size_t>(head)]];
+  new_options.key_value_heads = static_cast<int64_t>(sizes.size());
+  for (const auto& [kv_head, size] : sizes) new_options.group_sizes.push_back(size);
+  if (std::set<int64_t>(new_options.group_sizes.begin(), new_options.group_sizes.end()).size() == 1)
+    new_options.group_sizes.clear();
 }
 
 bool AttentionLayer::is_per_query() const {

@@ -23,8 +23,12 @@ struct Mask {
   // (B) int64: only queries t < query_lengths[b] are real (not padding); undefined: all queries are real. Masks no key;
   // stages that average over queries use the lengths to exclude padding.
   at::Tensor query_lengths;
+  // Position of query 0 in its text: the number of positions that precede it. Transforms with absolute positions read
+  // it; keys and queries of one text must have consistent positions in all forward passes that share a cache.
+  int64_t first_position = 0;
   // (Tk) int64: position of each key relative to the first query, negative for earlier keys; undefined: key s has
-  // position s - offset. The positions of a memory may have gaps. Only scores with relative positions read this tensor.
+  // position s - offset. The positions of a memory may have gaps. Scores with relative positions and transforms with
+  // absolute positions read this tensor.
   at::Tensor key_positions;
   at::Tensor additive;  // mask that is added to the logits, fp32, broadcastable to (B, h, Tq, Tk); or undefined
 

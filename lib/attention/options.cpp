@@ -2,6 +2,7 @@
 #include "attention/options.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "base/error.h"
@@ -27,7 +28,9 @@ AttentionOptions::AttentionOptions(const AttentionOptions& other) { *this = othe
 
 AttentionOptions& AttentionOptions::operator=(const AttentionOptions& o) {
   heads = o.heads, value_heads = o.value_heads, output_heads = o.output_heads;
-  head_size = o.head_size, value_size = o.value_size, bias = o.bias, dropout = o.dropout;
+  key_value_heads = o.key_value_heads, group_sizes = o.group_sizes;
+  head_size = o.head_size, value_size = o.value_size, bias = o.bias, output_bias = o.output_bias;
+  scale = o.scale, window = o.window, dropout = o.dropout, transform = o.transform;
   pairing = o.pairing, score = o.score, normaliser = o.normaliser, mixer = o.mixer, combiner = o.combiner;
   std::map<std::string, std::shared_ptr<StageOptions>> copies;
   for (const auto& [name, options] : o.stages) copies[name] = options != nullptr ? options->copy() : nullptr;
@@ -44,17 +47,36 @@ void AttentionOptions::describe(Fields& f) {
   f.field("output_heads", output_heads,
           "number of output heads, if the combiner mixes heads; 0: equal to the number of value heads",
           between(0, 1 << 16));
+  f.field("key_value_heads", key_value_heads,
+          "number of key/value heads in grouped-query attention, a divisor of attention.heads; consecutive query heads "
+          "read the same key/value head; 0: equal to attention.heads, without groups",
+          between(0, 1 << 16));
+  f.field("group_sizes", group_sizes,
+          "number of query heads that read each key/value head, after heads were pruned; []: groups of equal size",
+          between(1, 1 << 16));
   f.field("head_size", head_size, "size of the query and key vectors of a head; 0: model width / number of heads",
           between(0, 1 << 16));
   f.field("value_size", value_size, "size of the value vectors of a head; 0: equal to the size of the key vectors",
           between(0, 1 << 16));
   f.field("bias", bias, "add biases to the projections of queries, keys, values and output");
+  f.choice("output_bias", output_bias,
+           {{OutputBias::same, "same"}, {OutputBias::yes, "true"}, {OutputBias::no, "false"}},
+           "bias of the output projection; same: as attention.bias");
+  f.field("scale", scale, "factor of the products of queries and keys; 0: 1/sqrt(head size)", at_least(0));
+  f.field("window", window,
+          "in self-attention of a decoder, number of latest keys that a query attends to, the key of its own position "
+          "included; 0: all earlier keys",
+          between(0, 1 << 30));
   f.field("dropout", dropout, "dropout rate of attention probabilities", between(0, 0.999));
+  f.field("transform", transform,
+          str("transforms of queries and keys before the key/value cache, in order; available: ",
+              join(transforms().names(), ", ")));
   f.field("pairing", pairing, "choice of the key/value head that each query head reads", pairings().names());
   f.field("score", score, "computation of logits from queries and keys", scores().names());
   f.field("normaliser", normaliser, "function from logits to probabilities", normalisers().names());
   f.field("mixer", mixer, "mixing of logits or probabilities across heads", mixers().names());
   f.field("combiner", combiner, "combination of head outputs before the output projection", combiners().names());
+  for (const std::string& name : transform) describe_stage(f, transforms(), "transform", name, stages);
   describe_stage(f, pairings(), "pairing", pairing, stages);
   describe_stage(f, scores(), "score", score, stages);
   describe_stage(f, normalisers(), "normaliser", normaliser, stages);
@@ -152,6 +174,42 @@ std::string AttentionConfig::combiners_text() const {
   return found_value(key + join({names.begin(), names.end()}, ", "), str(key, '"', AttentionOptions().combiner, '"'));
 }
 
+namespace {
+
+// Sets the groups of a layer. Throws Error(usage) if the numbers of query heads and key/value heads do not fit.
+void set_groups(const AttentionOptions& o, LayerSpec& s) {
+  const auto num_groups = static_cast<int64_t>(o.group_sizes.size());
+  if (o.key_value_heads == 0) {
+    if (num_groups > 0)
+      refuse_usage("attention.group_sizes", "[], since attention.key_value_heads is 0", count_of(num_groups, "number"),
+                   "set attention.key_value_heads to the number of groups, or leave attention.group_sizes out");
+    return;
+  }
+  if (num_groups > 0 && (num_groups != o.key_value_heads ||
+                         std::accumulate(o.group_sizes.begin(), o.group_sizes.end(), int64_t{0}) != s.heads))
+    refuse_usage("attention.group_sizes",
+                 str(count_of(o.key_value_heads, "number"), " (attention.key_value_heads) with the sum ", s.heads,
+                     " (attention.heads)"),
+                 str(count_of(num_groups, "number"), " with the sum ",
+                     std::accumulate(o.group_sizes.begin(), o.group_sizes.end(), int64_t{0})),
+                 "correct the numbers, or leave attention.group_sizes out");
+  if (num_groups == 0 && s.heads % o.key_value_heads != 0)
+    refuse_usage("attention.key_value_heads", str("a divisor of attention.heads, ", s.heads), str(o.key_value_heads),
+                 "set attention.key_value_heads to a divisor of attention.heads, or to 0");
+  if (s.heads == s.value_heads && o.key_value_heads == s.heads) return;  // each query head has its own key/value head
+  if (s.value_heads != s.heads)
+    refuse_usage("attention.value_heads",
+                 str("0 or ", s.heads, ", the number of attention heads, since attention.key_value_heads groups them"),
+                 str(s.value_heads), "leave attention.value_heads or attention.key_value_heads out");
+  s.kv_heads = o.key_value_heads;
+  for (int64_t group = 0; group < s.kv_heads; ++group)
+    s.kv_head_of.insert(
+        s.kv_head_of.end(),
+        static_cast<size_t>(num_groups > 0 ? o.group_sizes[static_cast<size_t>(group)] : s.heads / s.kv_heads), group);
+}
+
+}  // namespace
+
 LayerSpec make_layer_spec(const AttentionOptions& o, AttentionKind kind, int64_t layer, int64_t width,
                           const std::string& name) {
   if (o.heads == 0) {
@@ -169,8 +227,15 @@ LayerSpec make_layer_spec(const AttentionOptions& o, AttentionKind kind, int64_t
   const int64_t value_heads = o.value_heads > 0 ? o.value_heads : o.heads;
   const int64_t output_heads = o.output_heads > 0 ? o.output_heads : value_heads;
   const int64_t key_size = o.head_size > 0 || o.heads == 0 ? o.head_size : width / o.heads;
-  return {kind, layer, width, o.heads, value_heads, output_heads, key_size, o.value_size > 0 ? o.value_size : key_size,
-          name};
+  LayerSpec spec{kind,        layer,        width,    o.heads,
+                 value_heads, output_heads, key_size, o.value_size > 0 ? o.value_size : key_size,
+                 name};
+  spec.logit_scale = o.scale;
+  if (o.heads > 0) set_groups(o, spec);
+  else if (o.key_value_heads > 0)
+    refuse_usage("attention.key_value_heads", "0, since attention.heads is 0", str(o.key_value_heads),
+                 "leave attention.key_value_heads out");
+  return spec;
 }
 
 }  // namespace mh::attention

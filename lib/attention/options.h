@@ -12,15 +12,24 @@
 
 namespace mh::attention {
 
+// Whether the output projection has a bias. same: if the other projections have biases.
+enum class OutputBias { same, yes, no };
+
 // The options of one layer. AttentionOptions::describe() explains each key.
 struct AttentionOptions {
   int64_t heads = 8;
+  int64_t key_value_heads = 0;
+  std::vector<int64_t> group_sizes = {};
   int64_t value_heads = 0;
   int64_t output_heads = 0;
   int64_t head_size = 0;
   int64_t value_size = 0;
   bool bias = true;
+  OutputBias output_bias = OutputBias::same;
+  double scale = 0;
+  int64_t window = 0;
   double dropout = 0;
+  std::vector<std::string> transform = {};
   std::string pairing = "own";
   std::string score = "dot-product";
   std::string normaliser = "softmax";
@@ -29,6 +38,8 @@ struct AttentionOptions {
   // Options of the chosen stage implementations, with the name of the implementation as key ("mixhead-a" has the option
   // `attention.mixhead-a.dropout`); null for an implementation without options.
   std::map<std::string, std::shared_ptr<StageOptions>> stages;
+
+  bool has_output_bias() const { return output_bias == OutputBias::same ? bias : output_bias == OutputBias::yes; }
 
   AttentionOptions() = default;
   AttentionOptions(const AttentionOptions& other);

@@ -5,6 +5,10 @@ namespace mh::attention {
 
 // Each registry is a static variable of its function, so that it is constructed before the static objects that register
 // stages in it.
+Registry<StageFactory<Transform>>& transforms() {
+  static Registry<StageFactory<Transform>> registry("transform");
+  return registry;
+}
 Registry<StageFactory<Pairing>>& pairings() {
   static Registry<StageFactory<Pairing>> registry("pairing");
   return registry;

@@ -1,11 +1,12 @@
-// Interfaces of the stages of an attention layer. Head counts, head sizes and five stages define a layer: pairing,
-// score, normaliser, mixer, combiner. A published method is usually one stage, sometimes two; the default stages
-// compute multi-head attention (Vaswani et al. 2017).
+// Interfaces of the stages of an attention layer. Head counts, head sizes, a list of transforms and five stages define
+// a layer: pairing, score, normaliser, mixer, combiner. A published method is usually one stage, sometimes two; the
+// default stages compute multi-head attention (Vaswani et al. 2017).
 //
 // Symbols: B batch size; Tq, Tk numbers of queries and keys; d width of the model; dk, dv sizes of a key and of a value
 // of one head; h number of heads. If a layer has different numbers of score, value and output heads (HeadSide), h is
 // the number of score heads (queries, keys, logits), hv of value heads (values, mixed probabilities, head outputs), and
-// ho of output heads (result of a combiner).
+// ho of output heads (result of a combiner). In grouped-query attention keys and values have g key/value heads
+// (LayerSpec::kv_heads); without groups, keys have g = h heads, and values hv heads.
 #pragma once
 
 #include <cstdint>
@@ -85,8 +86,8 @@ struct Context {
   Mask mask;
   at::Tensor query_input;  // (B, Tq, d)
   at::Tensor key_input;    // (B, Tk, d) without cached positions; in self-attention without memory, query_input
-  // (B, h, Tq, dk), (B, h, Tk, dk), (B, hv, Tk, dv); q with its bias, before scaling by 1/√dk; k has no elements unless
-  // Score::uses_keys()
+  // (B, h, Tq, dk), (B, g, Tk, dk), (B, g or hv, Tk, dv); q with its bias, before the factor LayerSpec::scale(); k has
+  // no elements unless Score::uses_keys(). Transforms change q and k.
   at::Tensor q, k, v;
   // Number of keys, including cached keys, which k and v lack before Cache::append().
   int64_t num_keys = 0;
@@ -139,8 +140,21 @@ class Stage {
   }
 };
 
-// Stage that chooses the key/value head that each query head reads. pair() sets context.kv_head_of, or leaves it empty
-// if each query head reads the head of the same index.
+// Stage that changes the queries (B, h, Tq, dk) and the keys (B, g, Tk, dk) of new positions: context.q and context.k,
+// before the pairing and before the keys are appended to the cache, so that the cache contains transformed keys. The
+// transforms of a layer act in the order of attention.transform. Positions: query t has the position
+// mask.first_position
+// + t. If mask.key_positions is defined, its last Tk entries plus mask.first_position are the positions of the keys;
+// otherwise key s has the position mask.first_position + s - (Tk - Tq).
+class Transform : public Stage {
+ public:
+  virtual void transform(Context& context) = 0;
+  // Returns whether the transform adds positions to queries and keys, which a score with relative positions excludes.
+  virtual bool adds_positions() const { return false; }
+};
+
+// Stage that chooses the key/value head that each query head reads. pair() may change context.kv_head_of, which
+// initially is LayerSpec::kv_head_of; if it is empty, each query head reads the head of the same index.
 class Pairing : public Stage {
  public:
   virtual void pair(Context& context) = 0;
@@ -271,6 +285,7 @@ class StageFactory<S>::Adapter : public StageFactory<S> {
   }
 };
 
+Registry<StageFactory<Transform>>& transforms();
 Registry<StageFactory<Pairing>>& pairings();
 Registry<StageFactory<Score>>& scores();
 Registry<StageFactory<Normaliser>>& normalisers();

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "attention/options.h"
 #include "attention/stage.h"
@@ -11,6 +12,7 @@ namespace mh::attention {
 
 // The stages of a layer; all pointers are null in a layer without heads.
 struct Stages {
+  std::vector<std::unique_ptr<Transform>> transforms;
   std::unique_ptr<Pairing> pairing;
   std::unique_ptr<Score> score;
   std::unique_ptr<Normaliser> normaliser;
@@ -22,6 +24,7 @@ struct Stages {
   template <class Visit>
   void for_each_stage(const AttentionOptions& options, const Visit& visit) const {
     if (pairing == nullptr) return;
+    for (size_t i = 0; i < transforms.size(); ++i) visit(*transforms[i], "transform", options.transform[i]);
     visit(*pairing, "pairing", options.pairing);
     visit(*score, "score", options.score);
     visit(*normaliser, "normaliser", options.normaliser);

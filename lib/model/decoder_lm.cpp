@@ -47,7 +47,7 @@ class DecoderLm : public LanguageModel {
     x = nn::dropout(x, options_.dropout_embedding, forward_context, "embedding", 0);
     attention::Mask mask;
     mask.causal = true;
-    mask.offset = past_length;
+    mask.offset = mask.first_position = past_length;
     for (size_t i = 0; i < blocks_.size(); ++i)
       x = blocks_[i].forward(x, mask, forward_context,
                              {decoding_state != nullptr ? &decoding_state->caches[i] : nullptr}, observer);

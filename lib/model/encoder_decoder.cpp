@@ -136,7 +136,7 @@ class EncoderDecoder : public LanguageModel {
     }
     attention::Mask mask;
     mask.causal = true;
-    mask.offset = past_length;
+    mask.offset = mask.first_position = past_length;
     mask.query_lengths = attention::lengths_if_padded(input.lengths.decoder, input.tokens.size(1), x.device());
     encoder_output.mask.query_lengths = mask.query_lengths;
     // If interceptors in the encoder have repeated the encoder's rows for variants, the decoder's rows must be repeated

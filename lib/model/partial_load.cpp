@@ -69,7 +69,8 @@ void require_same_heads(LanguageModel& old_model, LanguageModel& new_model, cons
   const auto old_layers = old_model.attention_layers(), new_layers = new_model.attention_layers();
   for (size_t i = 0; i < std::min(old_layers.size(), new_layers.size()); ++i) {
     const attention::LayerSpec &old_spec = old_layers[i]->layer_spec(), &new_spec = new_layers[i]->layer_spec();
-    for (const nn::HeadSide side : {nn::HeadSide::score, nn::HeadSide::value, nn::HeadSide::output})
+    for (const nn::HeadSide side :
+         {nn::HeadSide::score, nn::HeadSide::value, nn::HeadSide::output, nn::HeadSide::key_value})
       if (old_spec.num_heads_of(side) != new_spec.num_heads_of(side))
         refuse_usage(
             option_name,

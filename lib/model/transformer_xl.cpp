@@ -84,6 +84,7 @@ class TransformerXl : public LanguageModel {
     attention::Mask mask;
     mask.causal = true;
     mask.offset = memory_length;
+    mask.first_position = next_position;
     mask.window = options_.transformer_xl.same_length ? capacity : 0;
     if (memory_length > 0 && positions.front() != next_position - memory_length) {
       mask.key_positions = at::empty({memory_length + length}, at::kLong);

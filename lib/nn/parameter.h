@@ -57,11 +57,12 @@ enum class HeadRole {
   stage        // parameter of any other stage of the layer
 };
 
-// The three kinds of heads of an attention layer: score heads (queries and keys), value heads (values) and output heads
+// The kinds of heads of an attention layer: score heads (queries and keys), value heads (values) and output heads
 // (blocks of columns of the output projection). Score head, value head and output head i are one head unless a mixer
 // maps score heads to value heads, or a combiner mixes value heads into output heads; then the numbers of heads of the
-// three kinds may differ.
-enum class HeadSide { score, value, output };
+// three kinds may differ. In grouped-query attention, several score heads read one key/value head, a head of the fourth
+// kind: keys and values then have key/value heads in place of score and value heads.
+enum class HeadSide { score, value, output, key_value };
 
 // A parameter's axis that consists of consecutive blocks of equal size, one block per head unless survives_pruning.
 struct HeadAxis {

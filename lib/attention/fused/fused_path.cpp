@@ -14,8 +14,9 @@
 namespace mh::attention {
 
 at::Tensor AttentionLayer::attend_in_place(const Context& c, const KernelChoice& choice, Cache& cache) const {
-  if (choice.kernel == Kernel::fused_in_place) return cached_attention(c.q, c.k, c.v, cache);
   AttentionSpec spec;
+  spec.kv_head_of = c.kv_head_of, spec.scale = layer_spec_.scale();
+  if (choice.kernel == Kernel::fused_in_place) return cached_attention(c.q, c.k, c.v, spec, cache);
   spec.normaliser = stages_.normaliser->kernel_normaliser();
   return head_mixing_decode_cpu(c.q, c.k, c.v, choice.matrix, spec, cache);
 }
@@ -32,7 +33,7 @@ at::Tensor AttentionLayer::attend_fused(Context& c, const KernelChoice& choice) 
   // The kernel applies the combiner's head weights (hv) or (B, hv); the combiner itself applies weights (B, Tq, hv).
   c.are_head_weights_applied = c.head_weights.defined() && c.head_weights.dim() < 3;
   if (c.are_head_weights_applied) spec.head_scales = c.head_weights;
-  spec.kv_head_of = c.kv_head_of;
+  spec.kv_head_of = c.kv_head_of, spec.scale = layer_spec_.scale();
   const bool mixes_heads = choice.matrix.defined();
   spec.dropout_before_mixing = mixes_heads && stages_.mixer->dropout_before_mixing();
   if (has_dropout(c.forward_context.training)) {
@@ -67,7 +68,7 @@ at::Tensor AttentionLayer::attend_with_sdpa(Context& c, bool is_square) const {
     if (bias.defined())
       mask = bias.to(c.q.scalar_type()).expand({c.q.size(0), layer_spec_.heads, num_queries, num_keys});
   }
-  return at::scaled_dot_product_attention(c.q, c.k, c.v, mask, 0.0, is_square);
+  return at::scaled_dot_product_attention(c.q, c.k, c.v, mask, 0.0, is_square, layer_spec_.scale());
 }
 
 }  // namespace mh::attention

@@ -5,7 +5,8 @@
 //   A_i = score(Q_i, K_π(i)),  Z_i = P_i V_π(i)
 //
 // The queries, the biases of a relative score and the blocks of the output projection are not permuted. In each
-// layer, all rows of the batch of an update share one permutation, also in different micro-batches and processes.
+// layer, all rows of the batch of an update share one permutation, also in different micro-batches and processes. In
+// grouped-query attention, π permutes the g key/value heads, and all query heads of a group read the same head.
 #include <numeric>
 
 #include "attention/stage.h"
@@ -44,9 +45,12 @@ class CrossHead : public Pairing {
     RandomSequence random(RandomStream(c.forward_context.seed, std::string(name_of(c.layer_spec.kind)) + ".cross-head"),
                           c.forward_context.update, static_cast<uint32_t>(c.layer_spec.layer));
     if (random.uniform() >= rate_) return;
-    c.kv_head_of.resize(static_cast<size_t>(c.layer_spec.heads));
-    std::iota(c.kv_head_of.begin(), c.kv_head_of.end(), 0);
-    random.shuffle(c.kv_head_of);
+    std::vector<int64_t> permutation(static_cast<size_t>(c.layer_spec.num_key_heads()));
+    std::iota(permutation.begin(), permutation.end(), 0);
+    random.shuffle(permutation);
+    if (c.kv_head_of.empty()) c.kv_head_of = permutation;
+    else
+      for (int64_t& head : c.kv_head_of) head = permutation[static_cast<size_t>(head)];
   }
 
   bool samples_on_host() const override { return rate_ > 0; }

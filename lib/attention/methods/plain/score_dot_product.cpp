@@ -1,6 +1,4 @@
-// The default score: A = Q Kᵀ / √dk (Vaswani et al. 2017, equation 1).
-#include <cmath>
-
+// The default score: A = Q Kᵀ / √dk (Vaswani et al. 2017, equation 1), or with another factor (attention.scale).
 #include "attention/causal_product.h"
 #include "attention/stage.h"
 
@@ -10,8 +8,7 @@ namespace {
 class DotProduct : public Score {
  public:
   void score(Context& c) override {
-    const double scale = 1 / std::sqrt(static_cast<double>(c.layer_spec.key_size));
-    c.logits = product_with_keys(c.q * scale, c.k, c.mask.causal_offset());
+    c.logits = product_with_keys(c.q * c.layer_spec.scale(), c.k, c.mask.causal_offset());
   }
   std::string why_not_fused() const override { return ""; }
   bool is_per_query() const override { return true; }

@@ -131,7 +131,7 @@ class RelativeScore : public Score {
 
   void score(Context& c) override {
     const int64_t num_queries = c.q.size(2), num_keys = c.k.size(2);
-    const double scale = 1 / std::sqrt(static_cast<double>(c.layer_spec.key_size));
+    const double scale = c.layer_spec.scale();
     auto add_bias_and_scale = [&](const nn::Parameter* b) {
       return (c.q + b->value().to(c.q.scalar_type()).unsqueeze(1)) * scale;  // b: (h, dk) -> (h, 1, dk)
     };
