@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "attention/gated_combiner.h"
+#include "attention/row_layout.h"
 #include "nn/aten.h"
 
 namespace mh::attention {
@@ -27,19 +28,12 @@ struct SplitProjection : torch::autograd::Function<SplitProjection> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    auto sizes = context->saved_data["sizes"].toIntVector();
     // If the gradients are adjacent slices of one tensor in the layout of the projection, this tensor is the gradient
     // of the projection.
-    const int64_t length = sizes[1], width = sizes[2];
-    int64_t offset = gradients[0].storage_offset();
-    bool are_adjacent_slices = true;
-    for (const at::Tensor& g : gradients) {
-      are_adjacent_slices = are_adjacent_slices && g.is_alias_of(gradients[0]) && g.storage_offset() == offset &&
-                            g.strides() == at::IntArrayRef({length * width, g.size(3), width, 1});
-      offset += g.size(1) * g.size(3);
+    if (are_adjacent_slices(gradients)) {
+      const auto sizes = context->saved_data["sizes"].toIntVector();
+      return {gradients[0].as_strided(sizes, {sizes[1] * sizes[2], sizes[2], 1}, gradients[0].storage_offset()), {}};
     }
-    if (are_adjacent_slices)
-      return {gradients[0].as_strided(sizes, {length * width, width, 1}, gradients[0].storage_offset()), {}};
     std::vector<at::Tensor> joined_gradients;
     for (const at::Tensor& g : gradients) joined_gradients.push_back(join_heads(g));
     return {at::cat(joined_gradients, -1), {}};
