@@ -89,6 +89,10 @@ struct Context {
   // (B, h, Tq, dk), (B, g, Tk, dk), (B, g or hv, Tk, dv); q with its bias, before the factor LayerSpec::scale(); k has
   // no elements unless Score::uses_keys(). Transforms change q and k.
   at::Tensor q, k, v;
+  // (B, h, Tq, dk): q before a transform added positions to it, undefined if no transform did. A stage that computes
+  // more than logits from queries reads query_without_positions(), so that its results do not depend on absolute
+  // positions.
+  at::Tensor mixing_query = {};
   // Number of keys, including cached keys, which k and v lack before Cache::append().
   int64_t num_keys = 0;
   // (h): index of the key/value head that each query head reads; empty: the head of the same index. The composed path
@@ -106,6 +110,8 @@ struct Context {
   bool are_rows_repeated = false;         // whether batch rows are already repeated for the interceptor's variants
   StageStates* stage_states = nullptr;    // null outside incremental decoding
   Observer* observer = nullptr;           // may be null
+
+  const at::Tensor& query_without_positions() const { return mixing_query.defined() ? mixing_query : q; }
 };
 
 class StageOptions;
@@ -150,6 +156,7 @@ class Transform : public Stage {
  public:
   virtual void transform(Context& context) = 0;
   // Returns whether the transform adds positions to queries and keys, which a score with relative positions excludes.
+  // Such a transform first sets context.mixing_query to context.q.
   virtual bool adds_positions() const { return false; }
 };
 

@@ -23,7 +23,8 @@ at::Tensor Variants::repeat(const at::Tensor& x) const {
 void Variants::repeat_inputs(Context& c) const {
   const int64_t batch_size = c.v.size(0);
   if (at::Tensor& a = c.mask.additive; a.defined() && a.dim() == 4 && a.size(0) == batch_size) a = repeat(a);
-  for (at::Tensor* t : {&c.q, &c.k, &c.v, &c.query_input, &c.key_input, &c.mask.key_lengths, &c.mask.query_lengths})
+  for (at::Tensor* t :
+       {&c.q, &c.k, &c.v, &c.mixing_query, &c.query_input, &c.key_input, &c.mask.key_lengths, &c.mask.query_lengths})
     *t = repeat(*t);
 }
 

@@ -1,7 +1,8 @@
 // Mixhead B (Zhang et al. 2022): one mixing matrix for each position, computed from the queries at this position,
 //   M[b, t, j, i] = Σ_c q[b, j, t, c] W[i, c] + M0[j, i],   P̄_i[t, s] = Σ_j M[t, j, i] P_j[t, s],
 // with W = 0 and M0 = I at the start. q is projected with its bias and without the scale 1/√dk. Row j of M depends only
-// on the query of head j. In cross-attention the queries come from the decoder.
+// on the query of head j. In cross-attention the queries come from the decoder. If a transform adds positions to
+// queries, q is the query before it, since otherwise M would depend on the absolute position.
 #include "attention/methods/mixhead/mixhead.h"
 #include "nn/ops.h"
 
@@ -23,7 +24,7 @@ class MixheadB : public Mixhead {
   }
   at::Tensor learned_matrix(const Context& c) const override {
     // (B, T, h, dk) -> (B, T, h, hv)
-    return nn::linear(c.q.transpose(1, 2), query_weight_->value(), {}) + matrix_->value();
+    return nn::linear(c.query_without_positions().transpose(1, 2), query_weight_->value(), {}) + matrix_->value();
   }
 
   nn::Parameter *query_weight_ = nullptr, *matrix_ = nullptr;
