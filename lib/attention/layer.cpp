@@ -103,7 +103,10 @@ at::Tensor AttentionLayer::forward(const at::Tensor& query_input, const at::Tens
   if (options_.window > 0)
     c.mask.window = c.mask.window > 0 ? std::min(c.mask.window, options_.window) : options_.window;
   c.kv_head_of = layer_spec_.kv_head_of;
+  // Cached keys of cross-attention are transformed already: for transforms, the pass has no new keys.
+  if (p.is_cached) c.k = p.k.narrow(2, 0, 0);
   for (const auto& transform : stages_.transforms) transform->transform(c);
+  if (p.is_cached) c.k = p.k;
   c.num_keys = c.v.size(2) + (cache != nullptr && !p.is_cached ? cache->length() : 0);
   stages_.pairing->pair(c);
   c.head_weights = stages_.combiner->head_weights(c);
