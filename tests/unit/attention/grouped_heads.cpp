@@ -52,6 +52,8 @@ TEST_CASE("a grouped layer equals a layer with repeated key/value heads, in outp
                                              "normaliser = 'sigsoftmax'",
                                              "window = 3",
                                              "scale = 0.7",
+                                             "transform = ['qk-norm', 'rotary']\nrotary.size = 4",
+                                             "transform = ['qk-norm']\nqk-norm.scope = 'joint'",
                                              "pairing = 'cross-head'"};
   for (const std::string& stage : stage_lines)
     for (const int64_t size : {16, 5})
