@@ -5,11 +5,13 @@
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <set>
 #include <string>
 #include <utility>
 
+#include "base/text.h"
 #include "fixtures/covering_array.h"
 #include "fixtures/layers.h"
 
@@ -25,30 +27,50 @@ namespace {
 
 // Sizes of a layer and its inputs. `keys`: number of keys with a memory and in cross-attention, more than `queries`.
 struct Sizes {
-  int64_t width = 12, rows = 2, queries = 6, keys = 9, heads = 4, head_size = 5;
+  int64_t width = 12, rows = 2, queries = 6, keys = 9, heads = 4, head_size = 6;
   int64_t num_real = 4;  // real positions of the padded row; fewer than `queries`
   uint64_t seed = 1;
 };
 
 struct Combination {
+  std::string transforms;  // names in attention.transform, joined by spaces
   std::string pairing, score, normaliser, mixer, combiner;
   Sizes sizes{};
-  std::string toml() const {
-    return str("heads = ", sizes.heads, "\nhead_size = ", sizes.head_size, "\npairing = '", pairing, "'\nscore = '",
-               score, "'\nnormaliser = '", normaliser, "'\nmixer = '", mixer, "'\ncombiner = '", combiner, "'\n");
+  std::vector<std::string> transform_names() const {
+    return transforms.empty() ? std::vector<std::string>() : split(transforms, ' ');
   }
-  std::string name() const { return str(pairing, " ", score, " ", normaliser, " ", mixer, " ", combiner); }
+  std::string toml() const {
+    const std::string names = transforms.empty() ? "" : str('\'', join(transform_names(), "', '"), '\'');
+    return str("heads = ", sizes.heads, "\nhead_size = ", sizes.head_size, "\ntransform = [", names, "]\npairing = '",
+               pairing, "'\nscore = '", score, "'\nnormaliser = '", normaliser, "'\nmixer = '", mixer,
+               "'\ncombiner = '", combiner, "'\n");
+  }
+  std::string name() const {
+    return str('[', transforms, "] ", pairing, " ", score, " ", normaliser, " ", mixer, " ", combiner);
+  }
 };
+
+// Returns the lists of transforms in the combinations, as in Combination::transforms: none, each registered transform,
+// and all transforms in both orders.
+std::vector<std::string> transform_lists() {
+  std::vector<std::string> names = transforms().names();
+  std::vector<std::string> lists{""};
+  lists.insert(lists.end(), names.begin(), names.end());
+  lists.push_back(join(names, " "));
+  std::reverse(names.begin(), names.end());
+  lists.push_back(join(names, " "));
+  return lists;
+}
 
 // Returns combinations of stages in which every pair of stages of two kinds occurs; all combinations if the environment
 // variable MH_FULL is set.
 std::vector<Combination> combinations() {
-  const auto pairing = pairings().names(), score = scores().names(), normaliser = normalisers().names(),
-             mixer = mixers().names(), combiner = combiners().names();
+  const auto transform = transform_lists(), pairing = pairings().names(), score = scores().names(),
+             normaliser = normalisers().names(), mixer = mixers().names(), combiner = combiners().names();
   std::vector<Combination> all;
-  for (const fixtures::Combination& c :
-       fixtures::covering_array({pairing.size(), score.size(), normaliser.size(), mixer.size(), combiner.size()}))
-    all.push_back({pairing[c[0]], score[c[1]], normaliser[c[2]], mixer[c[3]], combiner[c[4]]});
+  for (const fixtures::Combination& c : fixtures::covering_array(
+           {transform.size(), pairing.size(), score.size(), normaliser.size(), mixer.size(), combiner.size()}))
+    all.push_back({transform[c[0]], pairing[c[1]], score[c[2]], normaliser[c[3]], mixer[c[4]], combiner[c[5]]});
   return all;
 }
 
@@ -64,10 +86,12 @@ Capabilities capabilities_of(const Registry<StageFactory<S>>& registry, const st
 // Returns the capabilities that all stages share, without building a layer.
 Capabilities shared_capabilities(const AttentionOptions& o, const LayerSpec& shape) {
   Capabilities shared;
-  for (const Capabilities& p :
-       {capabilities_of(pairings(), o.pairing, o, shape), capabilities_of(scores(), o.score, o, shape),
-        capabilities_of(normalisers(), o.normaliser, o, shape), capabilities_of(mixers(), o.mixer, o, shape),
-        capabilities_of(combiners(), o.combiner, o, shape)})
+  std::vector<Capabilities> all{
+      capabilities_of(pairings(), o.pairing, o, shape), capabilities_of(scores(), o.score, o, shape),
+      capabilities_of(normalisers(), o.normaliser, o, shape), capabilities_of(mixers(), o.mixer, o, shape),
+      capabilities_of(combiners(), o.combiner, o, shape)};
+  for (const std::string& name : o.transform) all.push_back(capabilities_of(transforms(), name, o, shape));
+  for (const Capabilities& p : all)
     shared = {shared.supports_self_attention && p.supports_self_attention,
               shared.supports_causal_attention && p.supports_causal_attention,
               shared.supports_cross_attention && p.supports_cross_attention,
@@ -76,16 +100,27 @@ Capabilities shared_capabilities(const AttentionOptions& o, const LayerSpec& sha
   return shared;
 }
 
-// Builds a layer of the kind. If a stage does not support the kind, checks instead that the constructor of the layer
-// throws, and returns null.
+// Returns whether the score has the keys or the absolute positions that the transforms change.
+bool score_suits_transforms(const AttentionOptions& options, const LayerSpec& shape) {
+  const Stages stages = make_stages(options, shape);
+  return options.transform.empty() ||
+         (stages.score->uses_keys() &&
+          !(stages.score->has_relative_positions() &&
+            std::any_of(stages.transforms.begin(), stages.transforms.end(),
+                        [](const auto& transform) { return transform->adds_positions(); })));
+}
+
+// Builds a layer of the kind. If a stage does not support the kind, or the score does not suit the transforms, checks
+// instead that the constructor of the layer throws, and returns null.
 std::unique_ptr<Layer> build(const Combination& c, AttentionKind kind) {
   const AttentionOptions options = layers::options_of(c.toml(), kind);
-  const Capabilities capabilities = shared_capabilities(options, make_layer_spec(options, kind, 0, c.sizes.width, "x"));
-  const bool is_supported = kind == AttentionKind::decoder_cross ? capabilities.supports_cross_attention
-                            : kind == AttentionKind::decoder_self
-                                ? capabilities.supports_self_attention && capabilities.supports_causal_attention
-                                : capabilities.supports_self_attention;
-  if (!is_supported) {
+  const LayerSpec shape = make_layer_spec(options, kind, 0, c.sizes.width, "x");
+  const Capabilities capabilities = shared_capabilities(options, shape);
+  const bool supports_kind = kind == AttentionKind::decoder_cross ? capabilities.supports_cross_attention
+                             : kind == AttentionKind::decoder_self
+                                 ? capabilities.supports_self_attention && capabilities.supports_causal_attention
+                                 : capabilities.supports_self_attention;
+  if (!supports_kind || !score_suits_transforms(options, shape)) {
     CHECK_THROWS_AS(Layer(c.toml(), c.sizes.width, 1, kind), Error);
     return nullptr;
   }
@@ -174,7 +209,7 @@ void check_causal_self(const Combination& c) {
   Cache cache;
   while (cache.length() < sizes.queries) {
     const at::Tensor step_inputs = x.narrow(1, cache.length(), step_size(cache.length(), sizes.queries));
-    mask.offset = cache.length();
+    mask.offset = mask.first_position = cache.length();
     CHECK(rounding.agree(l->layer->forward(step_inputs, step_inputs, mask, {}, &cache),
                          full_output.narrow(1, mask.offset, step_inputs.size(1))));
   }
@@ -237,13 +272,13 @@ TEST_CASE("pairwise combinations of all stages pass the conformance checks in ea
 TEST_CASE("every pair of two stages occurs in one of the pairwise combinations", "[combinations]") {
   std::set<std::pair<std::string, std::string>> covered_pairs;
   for (const Combination& c : combinations()) {
-    const std::string stages[] = {"pairing " + c.pairing, "score " + c.score, "normaliser " + c.normaliser,
-                                  "mixer " + c.mixer, "combiner " + c.combiner};
+    const std::string stages[] = {"transform " + c.transforms,  "pairing " + c.pairing, "score " + c.score,
+                                  "normaliser " + c.normaliser, "mixer " + c.mixer,     "combiner " + c.combiner};
     for (const std::string& a : stages)
       for (const std::string& b : stages) covered_pairs.emplace(a, b);
   }
-  const size_t counts[] = {pairings().names().size(), scores().names().size(), normalisers().names().size(),
-                           mixers().names().size(), combiners().names().size()};
+  const size_t counts[] = {transform_lists().size(),     pairings().names().size(), scores().names().size(),
+                           normalisers().names().size(), mixers().names().size(),   combiners().names().size()};
   size_t expected = 0;
   for (const size_t& a : counts)
     for (const size_t& b : counts) expected += &a == &b ? a : a * b;
@@ -255,13 +290,19 @@ TEST_CASE("random combinations of stages and shapes pass the conformance checks 
   CHECK(rc::check([&] {
     const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
     const auto random_name = [](const auto& registry) { return *rc::gen::elementOf(registry.names()); };
-    Combination c{random_name(pairings()), random_name(scores()), random_name(normalisers()), random_name(mixers()),
+    Combination c{*rc::gen::elementOf(transform_lists()),
+                  random_name(pairings()),
+                  random_name(scores()),
+                  random_name(normalisers()),
+                  random_name(mixers()),
                   random_name(combiners())};
     c.sizes.width = 2 * pick(2, 9);
     c.sizes.queries = pick(2, 9);
     c.sizes.keys = c.sizes.queries + pick(1, 9);
     c.sizes.heads = 2 * pick(2, 4);
-    c.sizes.head_size = pick(1, 9);
+    // A rotation needs an even head size. A norm of very few elements may be close to 0, which amplifies rounding
+    // errors.
+    c.sizes.head_size = c.transforms.empty() ? pick(1, 9) : 2 * pick(2, 5);
     c.sizes.num_real = pick(1, c.sizes.queries - 1);
     c.sizes.seed = static_cast<uint64_t>(pick(1, 1000000));
     INFO(c.name());
