@@ -174,6 +174,11 @@ std::string AttentionConfig::combiners_text() const {
   return found_value(key + join({names.begin(), names.end()}, ", "), str(key, '"', AttentionOptions().combiner, '"'));
 }
 
+std::string stage_assignment(const std::string& stage_type, const std::string& name) {
+  const std::string value = quoted_toml(name);
+  return str("attention.", stage_type, '=', stage_type == "transform" ? str('[', value, ']') : value);
+}
+
 namespace {
 
 // Sets the groups of a layer. Throws Error(usage) if the numbers of query heads and key/value heads do not fit.

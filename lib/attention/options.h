@@ -73,6 +73,10 @@ class AttentionConfig {
   std::map<std::pair<AttentionKind, int64_t>, AttentionOptions> layer_options_;
 };
 
+// Returns the assignment, in the syntax of --set, that selects the stage `name` of a type, such as
+// `attention.mixer="mean"`; for a transform, a list of one name.
+std::string stage_assignment(const std::string& stage_type, const std::string& name);
+
 // Returns the kind, sizes and name of a layer, with default sizes filled in. Throws Error(usage) for inconsistent head
 // counts, for example if the number of heads does not divide the width and head_size is not set.
 LayerSpec make_layer_spec(const AttentionOptions& options, AttentionKind kind, int64_t layer, int64_t width,

@@ -17,7 +17,7 @@ namespace {
 void set_layer_properties(ListedStage& listed_stage) {
   Config config;
   config.set("model.layers=1");
-  config.set(str("attention.", listed_stage.stage, "=", listed_stage.name));
+  config.set(attention::stage_assignment(listed_stage.stage, listed_stage.name));
   const auto model = build_language_model(ModelConfig::read(config), {1}, at::Device(at::kMeta));
   const attention::AttentionLayer& layer = *model->attention_layers().front();
   listed_stage.mixes_heads =
@@ -43,6 +43,7 @@ void append_stages(const char* stage, const Registry<S>& registry, std::vector<L
 
 std::vector<ListedStage> list_stages() {
   std::vector<ListedStage> result;
+  append_stages("transform", attention::transforms(), result);
   append_stages("pairing", attention::pairings(), result);
   append_stages("score", attention::scores(), result);
   append_stages("normaliser", attention::normalisers(), result);

@@ -25,14 +25,15 @@ using Shapes = std::vector<std::pair<std::string, std::string>>;  // names and s
 using FieldDescriptions = std::vector<FieldDescription>;
 
 // No size equals twice another size or the product of two sizes, so that name_of_size() finds the right symbol. The
-// width is divisible by 4^5, for six bands whose widths decrease by the factor 4.
+// width is divisible by 4^5, for six bands whose widths decrease by the factor 4. The head size is even, as rotations
+// require.
 constexpr int64_t kWidth = 7168, kVocabularyRows = 4001, kSourceRows = 4003;
 constexpr std::array<int64_t, 5> kCutoffs = {1301, 1823, 2399, 2903, 3461};
 
 // Returns the assignments that set the sizes of all models.
 const Settings& base_settings() {
   static const Settings settings{"model.layers=1",     str("model.width=", kWidth), "model.ffn=1009",
-                                 "attention.heads=22", "attention.head_size=103",   "attention.value_size=107"};
+                                 "attention.heads=22", "attention.head_size=106",   "attention.value_size=107"};
   return settings;
 }
 
@@ -44,7 +45,7 @@ Symbols symbols() {
                  {22, "h"},
                  {26, "hv"},
                  {34, "ho"},
-                 {103, "dk"},
+                 {106, "dk"},
                  {107, "dv"},
                  {kVocabularyRows, "rows"},
                  {kSourceRows, "source_rows"}};
@@ -237,7 +238,7 @@ std::vector<ListedTensor> stage_tensors(const std::string& stage, const std::str
   std::set<std::string> known_names;
   const Shapes default_shapes = shapes_of(settings, all_symbols);
   for (const auto& [tensor, shape] : default_shapes) known_names.insert(tensor);
-  settings.push_back(str("attention.", stage, "=", name));
+  settings.push_back(attention::stage_assignment(stage, name));
   // If the stage supports different head counts, makes the number of value heads or output heads differ from the number
   // of score heads, so that the shapes distinguish the kinds of heads.
   for (const char* head_count_setting : {"attention.value_heads=26", "attention.output_heads=34"}) {
@@ -271,6 +272,7 @@ std::vector<ListedTensor> list_tensors() {
   const auto append_stages = [&](const std::string& stage, const std::vector<std::string>& names) {
     for (const std::string& name : names) append(stage_tensors(stage, name));
   };
+  append_stages("transform", attention::transforms().names());
   append_stages("pairing", attention::pairings().names());
   append_stages("score", attention::scores().names());
   append_stages("normaliser", attention::normalisers().names());

@@ -241,6 +241,7 @@ std::vector<FieldDescription> all_keys() {
   lister.section("model", model_options);
   lister.section("model", backbones);
   lister.section("attention", attention_options);
+  list_options(lister, attention::transforms());
   list_options(lister, attention::pairings());
   list_options(lister, attention::scores());
   list_options(lister, attention::normalisers());

@@ -54,7 +54,7 @@ def stages():
     stages_by_name = {}
     for line in stage_lines:
         kind, name = line.split("\t")[:2]
-        stages_by_name[f"{kind}={name}"] = {kind: name}
+        stages_by_name[f"{kind}={name}"] = {kind: [name] if kind == "transform" else name}
     excluded_names = {"combiner=pair-norm",  # needs mixer=differential
                       "pairing=own", "score=dot-product", "normaliser=softmax", "mixer=none"}  # stages of the plain model, which combiner=concatenate tests
     stages_by_name = {name: stage for name, stage in stages_by_name.items() if name not in excluded_names}

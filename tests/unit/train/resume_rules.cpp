@@ -79,6 +79,8 @@ std::vector<std::string> all_run_tomls() {
   const auto add_stages = [&](const char* key, const std::vector<std::string>& names) {
     for (const std::string& name : names) tomls.push_back(str("[attention]\n", key, " = '", name, "'\n"));
   };
+  for (const std::string& name : attention::transforms().names())
+    tomls.push_back(str("[attention]\ntransform = ['", name, "']\n"));
   add_stages("pairing", attention::pairings().names());
   add_stages("score", attention::scores().names());
   add_stages("normaliser", attention::normalisers().names());
@@ -97,7 +99,7 @@ std::vector<std::string> candidate_values(const FieldDescription& field, const s
   if (field.type == "length") return {"'7u'", "'9u'"};
   if (field.type == "integers") return {"[5]", "[7]"};
   if (field.type == "numbers") return {"[0.5, 0.25]", "[0.25, 0.5]"};
-  if (field.type == "texts") return {"['x']", "['y']"};
+  if (field.type == "texts") return {"['x']", "['y']", "['qk-norm']"};
   if (field.type == "number") return {"0.5", "0.25", "1.0", "1.5", "-0.5", "-0.25"};
   if (field.type == "integer") {
     const int64_t n = std::stoll(value);
