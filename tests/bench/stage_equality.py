@@ -57,7 +57,8 @@ def stages_without_peer(folder):
     stage_lines = folder.run("mh-train", "--list", "stages", capture_output=True, text=True).stdout.splitlines()[1:]
     peer_configurations = "\n".join(stage.attention for stage in stages.STAGES.values())
     default_stages = {"own", "dot-product", "softmax", "none", "concatenate"}
-    return [name for kind, name, *_ in (line.split("\t") for line in stage_lines) if name not in default_stages and f"{kind} = '{name}'" not in peer_configurations]
+    return [name for kind, name, *_ in (line.split("\t") for line in stage_lines)
+            if name not in default_stages and not any(f"{kind} = {value}" in peer_configurations for value in (f"'{name}'", f"['{name}']"))]
 
 
 def main():

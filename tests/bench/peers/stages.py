@@ -157,6 +157,40 @@ class RelativePositions(ComposedAttention):
         return torch.baddbmm(shifted_logits, content, k.flatten(0, 1).transpose(1, 2)).masked_fill_(self.future_mask, -math.inf).view(b, h, t, t)
 
 
+class Rotary(decoder.Layer):
+    """Rotary positions: elements j and j + dk / 2 of queries and keys rotate by an angle proportional to the position."""
+
+    def __init__(self, d, h, f):
+        super().__init__(d, h, f)
+        size = d // h
+        self.register_buffer("frequencies", 1 / 10000 ** (torch.arange(0, size, 2).float() / size), persistent=False)
+        self.cosines = self.sines = None  # (T, dk / 2), computed for the first batch
+
+    def rotate(self, x):
+        first, second = x.chunk(2, -1)
+        return torch.cat([first * self.cosines - second * self.sines, second * self.cosines + first * self.sines], -1)
+
+    def attend(self, x):
+        q, k, v = self.project(x)
+        if self.cosines is None or self.cosines.shape[0] != x.shape[1]:
+            angles = torch.outer(torch.arange(x.shape[1], device=x.device).float(), self.frequencies)
+            self.cosines, self.sines = angles.cos().to(q.dtype), angles.sin().to(q.dtype)
+        return concatenate_heads(F.scaled_dot_product_attention(self.rotate(q), self.rotate(k), v, is_causal=True))
+
+
+class QkNorm(decoder.Layer):
+    """RMS norm of the queries and keys of each head."""
+
+    def __init__(self, d, h, f):
+        super().__init__(d, h, f)
+        self.query_norm__weight, self.key_norm__weight = nn.Parameter(torch.ones(d // h)), nn.Parameter(torch.ones(d // h))
+
+    def attend(self, x):
+        q, k, v = self.project(x)
+        q, k = F.rms_norm(q, q.shape[-1:], self.query_norm__weight, 1e-6), F.rms_norm(k, k.shape[-1:], self.key_norm__weight, 1e-6)
+        return concatenate_heads(F.scaled_dot_product_attention(q, k, v, is_causal=True))
+
+
 class WithoutKeys(ComposedAttention):
     def __init__(self, d, h, f, n):
         super().__init__(d, h, f, n)
@@ -403,6 +437,8 @@ class SamplingExperts(Experts):
 
 STAGES = {
     "plain": Stage(ComposedAttention),
+    "qk-norm": Stage(QkNorm, "transform = ['qk-norm']"),
+    "rotary": Stage(Rotary, "transform = ['rotary']"),
     "mixhead-a": Stage(MixheadA, "mixer = 'mixhead-a'"),
     "mixhead-b": Stage(MixheadB, "mixer = 'mixhead-b'"),
     "random-normal": Stage(ConstantMixing, "mixer = 'random-normal'"),
