@@ -126,7 +126,7 @@ void check_pruned(SingleLayer& full, SingleLayer& pruned, const Sizes& sizes) {
     const at::Tensor step_input = x.narrow(1, begin, size);
     Mask mask;
     mask.causal = kind == AttentionKind::decoder_self;
-    if (mask.causal) mask.offset = begin;
+    if (mask.causal) mask.offset = mask.first_position = begin;
     const at::Tensor& keys = mask.causal ? step_input : m;
     CHECK(close(pruned(step_input, keys, mask, &pruned_cache), full(step_input, keys, mask, &full_cache)));
     CHECK(pruned_cache.length() == full_cache.length());
@@ -175,6 +175,9 @@ std::vector<Combination> combinations() {
     auto it = extras.find(name);
     return it == extras.end() ? std::vector<std::string>{""} : it->second;
   };
+  // The epsilon keeps a norm of one small element from amplifying rounding errors.
+  const std::vector<std::string> transform_lines{"", "transform = ['rotary']\n",
+                                                 "transform = ['qk-norm']\nqk-norm.epsilon = 0.1\n"};
   for (const auto& pairing : pairings().names())
     for (const auto& score : scores().names())
       for (const auto& normaliser : normalisers().names())
@@ -183,7 +186,8 @@ std::vector<Combination> combinations() {
             for (const auto& a : extras_of(score))
               for (const auto& b : extras_of(mixer))
                 for (const auto& c : extras_of(combiner))
-                  all.push_back({pairing, score, normaliser, mixer, combiner, a + b + c});
+                  for (const auto& transform : score == "dot-product" ? transform_lines : std::vector<std::string>{""})
+                    all.push_back({pairing, score, normaliser, mixer, combiner, transform + a + b + c});
   return all;
 }
 

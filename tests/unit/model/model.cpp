@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "fixtures/covering_array.h"
 #include "fixtures/models.h"
 #include "fixtures/passes.h"
@@ -73,12 +74,18 @@ TEST_CASE("incremental decoding equals one forward pass for pairwise combination
   const auto pairings = attention::pairings().names(), scores = attention::scores().names(),
              normalisers = attention::normalisers().names(), mixers = attention::mixers().names(),
              combiners = attention::combiners().names();
-  for (const fixtures::Combination& c : fixtures::covering_array(
-           {pairings.size(), scores.size(), normalisers.size(), mixers.size(), combiners.size()})) {
-    auto config = parse_model_config(str(kTiny, "head_size = 5\npairing = '", pairings[c[0]], "'\nscore = '",
-                                         scores[c[1]], "'\nnormaliser = '", normalisers[c[2]], "'\nmixer = '",
-                                         mixers[c[3]], "'\ncombiner = '", combiners[c[4]], "'\n"));
-    auto model = build_language_model(config, {30}, at::kCPU);
+  std::vector<std::string> stage_lines;
+  for (const fixtures::Combination& c :
+       fixtures::covering_array({pairings.size(), scores.size(), normalisers.size(), mixers.size(), combiners.size()}))
+    stage_lines.push_back(str("head_size = 5\npairing = '", pairings[c[0]], "'\nscore = '", scores[c[1]],
+                              "'\nnormaliser = '", normalisers[c[2]], "'\nmixer = '", mixers[c[3]], "'\ncombiner = '",
+                              combiners[c[4]], "'\n"));
+  for (const std::string& mixer : mixers)
+    for (const std::string& transforms : {join(attention::transforms().names(), "', '"), std::string("rotary")})
+      stage_lines.push_back(str("head_size = 6\nmixer = '", mixer, "'\ntransform = ['", transforms, "']\n"));
+  for (const std::string& lines : stage_lines) {
+    INFO(lines);
+    auto model = build_language_model(parse_model_config(kTiny + lines), {30}, at::kCPU);
     model->parameters().initialise(1);
     at::Tensor x = random_tokens(3, 11, 30, 1);
     at::Tensor full_logits = model->logits(model->hidden(model::Input{x}, {}));

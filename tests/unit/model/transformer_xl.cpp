@@ -506,6 +506,7 @@ TEST_CASE("segments equal one forward pass for every stage; stages without memor
         CHECK(model->hidden(model::Input{x}, context_of_update(i), training_state.get()).isfinite().all().item<bool>());
     }
   };
+  for (const auto& name : attention::transforms().names()) check_stage(str("transform = ['", name, "']\n"));
   for (const auto& name : attention::pairings().names())
     check_stage(str("score = 'relative'\npairing = '", name, "'\n"));
   for (const auto& name : attention::scores().names()) check_stage(str("score = '", name, "'\n"));
