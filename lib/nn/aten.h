@@ -49,6 +49,7 @@
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/sigmoid.h>
+#include <ATen/ops/silu.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/sort.h>
 #include <ATen/ops/split_with_sizes.h>

@@ -64,6 +64,7 @@ at::Tensor onednn_product(const at::Tensor& x, const at::Tensor& weight, const a
                           Activation fused_activation = Activation::none) {
   const bool is_tanh = fused_activation == Activation::gelu_tanh;
   const char* name = fused_activation == Activation::relu              ? "relu"
+                     : fused_activation == Activation::silu            ? "swish"
                      : is_tanh || fused_activation == Activation::gelu ? "gelu"
                                                                        : "none";
   return onednn_linear()->call(make_dense(x), make_dense(weight),
@@ -208,6 +209,7 @@ at::Tensor DecodingProducts::product(const at::Tensor& x, const Weights& weights
 
 at::Tensor activation(const at::Tensor& x, Activation kind) {
   if (kind == Activation::none) return x;
+  if (kind == Activation::silu) return at::silu(x);
   return kind == Activation::relu ? at::relu(x) : at::gelu(x, kind == Activation::gelu_tanh ? "tanh" : "none");
 }
 

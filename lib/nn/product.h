@@ -12,12 +12,13 @@
 #include <memory>
 #include <vector>
 
+#include "activation.h"
+
 namespace mh::nn {
 
 class Parameter;
 
-// The elementwise function that follows a matrix product.
-enum class Activation { none, relu, gelu, gelu_tanh };  // gelu: exact, with erf; gelu_tanh: GPT-2's approximation
+using kernels::Activation;
 // Returns the activation of each element of x.
 at::Tensor activation(const at::Tensor& x, Activation kind);
 

@@ -93,7 +93,8 @@ TEST_CASE("linear over several parameters is exact within rounding, in training 
       const at::Tensor first = joint_linear();
       CHECK(excess_error(first, composed, exact) == "");
       CHECK(joint_linear().equal(first));
-      for (const auto activation : {nn::Activation::relu, nn::Activation::gelu, nn::Activation::gelu_tanh})
+      for (const auto activation :
+           {nn::Activation::relu, nn::Activation::gelu, nn::Activation::gelu_tanh, nn::Activation::silu})
         CHECK(excess_error(nn::linear(x, {weight_a, nullptr, weight_b}, {bias_a, nullptr, bias_b}, activation),
                            nn::activation(composed, activation), nn::activation(exact, activation)) == "");
       const nn::DecodingProducts nested_products(&products);
@@ -308,18 +309,21 @@ TEST_CASE("norm_of_sum throws if gain and shift do not have the size of a row", 
   CHECK_THROWS(nn::norm_of_sum(x, x, {0, {}, "place", 1}, at::ones({16}), at::zeros({16}), 1e-5));
 }
 
-TEST_CASE("gelu is the exact GELU, gelu_tanh the tanh approximation of GPT-2, relu clamps at 0", "[ops]") {
+TEST_CASE("gelu is the exact GELU, gelu_tanh the tanh approximation of GPT-2, silu x sigmoid(x), relu clamps at 0",
+          "[ops]") {
   at::Tensor x = at::linspace(-5, 5, 101), y = nn::activation(x, nn::Activation::gelu);
   at::Tensor tanh_gelu = nn::activation(x, nn::Activation::gelu_tanh);
-  numbers::Vector exact, exact_tanh;
+  numbers::Vector exact, exact_tanh, exact_silu;
   for (double v : numbers::doubles(x)) {
     const double inner = std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v);
     exact_tanh.push_back(0.5 * v * (1 + std::tanh(inner)));
     exact.push_back(0.5 * v * (1 + std::erf(v / std::sqrt(2.0))));
+    exact_silu.push_back(v * numbers::sigmoid(v));
   }
   // A chain of up to 10 roundings of numbers up to |x|, which cancel for negative x.
   CHECK(rounding::agree(tanh_gelu, at::tensor(exact_tanh, at::kDouble), 10));
   CHECK(rounding::agree(y, at::tensor(exact, at::kDouble), 10));
+  CHECK(rounding::agree(nn::activation(x, nn::Activation::silu), at::tensor(exact_silu, at::kDouble), 10));
   CHECK(at::equal(nn::activation(x, nn::Activation::relu), x.clamp_min(0)));
 }
 
