@@ -40,13 +40,6 @@ MH_INLINE int64_t nonzero_end(const T* x, int64_t n) {
   return n;
 }
 
-// Replaces x by e^x, for x <= 0; by exactly 0 below -87.
-MH_INLINE void exp_or_zero(Floats& x) {
-  Ints underflow = x < -87.0F;
-  exp_negative(x);
-  x = underflow ? Floats{} : x;
-}
-
 // Splits the exponential of Sigsoftmax, exp(a) σ(a) = exp(exponent) / (1 + e), into `exponent`, which is a if a >= 0
 // and 2a otherwise, and e = exp(-|a|). `exponent` exceeds ln(exp(a) σ(a)) by at most ln 2.
 MH_INLINE void sigmoid_parts(const Floats& a, Floats& exponent, Floats& e) {

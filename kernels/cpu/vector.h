@@ -164,4 +164,11 @@ MH_INLINE void exp_negative(Floats& x) {
   x = x != x ? nan : result;
 }
 
+// Replaces x by e^x, for x <= 0; by exactly 0 below -87.
+MH_INLINE void exp_or_zero(Floats& x) {
+  Ints underflow = x < -87.0F;
+  exp_negative(x);
+  x = underflow ? Floats{} : x;
+}
+
 }  // namespace mh::kernels

@@ -26,6 +26,12 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
 at::Tensor linear(const at::Tensor& x, ParameterRefs weights, ParameterRefs biases = {},
                   Activation fused_activation = Activation::none);
 
+// Returns activation(gate) ∘ up (…, f) for x (…, 2 f) = [gate, up], the result of one product with the concatenated
+// weights of both, such as linear(input, {gate, up}). With Activation::silu the function is the SwiGLU of Shazeer 2020
+// ("GLU Variants Improve Transformer"). From the forward to the backward pass autograd keeps x alone. On a CPU, one
+// kernel for each pass computes fp32 and bf16, in fp32.
+at::Tensor gated_activation(const at::Tensor& x, Activation kind);
+
 // Returns scale * weight[tokens] (B, T, d) in fp32, for `tokens` (B, T) int64 and `weight` (rows, d).
 at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& weight, double scale);
 
