@@ -1,5 +1,6 @@
-// Computes residual sum, dropout and layer norm of rows and their gradients, and instantiates SumNormLoops for one
-// instruction set, for y in fp32 and in bf16.
+// Computes residual sum, dropout and norm of rows and their gradients, and instantiates SumNormLoops for one
+// instruction set, for y in fp32 and in bf16. The loops of a layer norm also serve the RMS norm, with 0 in place of the
+// mean.
 #include "cpu/sum_norm.h"
 
 #include <cmath>
@@ -32,7 +33,7 @@ template <SimdLevel L, class Y>
 void SumNormLoops<L, Y>::forward(const SumNormParams& params, const SumNormTensors& tensors, int64_t first,
                                  int64_t rows, float* scratch) {
   const int64_t size = params.size;
-  const float* x = tensors.x + first * size;
+  const float *x = tensors.x + first * size, *bias = params.bias;
   const Y* y = static_cast<const Y*>(tensors.y) + first * size;
   float *s = offset_or_null(tensors.sum, first * size), *n = offset_or_null(tensors.norm, first * size);
   float *mean = offset_or_null(tensors.mean, first), *rstd = offset_or_null(tensors.rstd, first);
@@ -54,7 +55,7 @@ void SumNormLoops<L, Y>::forward(const SumNormParams& params, const SumNormTenso
       store_partial(a, size - i, sum_row + i);
     }
     if (n == nullptr) continue;
-    const float row_mean = sum_of(sum) / static_cast<float>(size);
+    const float row_mean = params.type == NormType::rms ? 0 : sum_of(sum) / static_cast<float>(size);
     Floats squares{};
     for (int64_t i = 0; i < size; i += lanes) {
       Floats a;
@@ -69,16 +70,21 @@ void SumNormLoops<L, Y>::forward(const SumNormParams& params, const SumNormTenso
       Floats a, w, b;
       load_partial(sum_row + i, size - i, a);
       load_partial(params.weight + i, size - i, w);
-      load_partial(params.bias + i, size - i, b);
-      a = (a - row_mean) * inv_stddev * w + b;
+      a = (a - row_mean) * inv_stddev * w;
+      if (bias != nullptr) {
+        load_partial(bias + i, size - i, b);
+        a = a + b;
+      }
       store_partial(a, size - i, n + r * size + i);
     }
-    if (mean != nullptr) mean[r] = row_mean, rstd[r] = inv_stddev;
+    if (mean != nullptr) mean[r] = row_mean;
+    if (rstd != nullptr) rstd[r] = inv_stddev;
   }
 }
 
 // With s' = (s - mean) * rstd and g = weight * dn, the gradient of the layer norm with respect to the sum s is
-// rstd * (g - mean(g) - s' * mean(g s')); means are over the elements of a row.
+// rstd * (g - mean(g) - s' * mean(g s')); means are over the elements of a row. The gradient of the RMS norm has 0 in
+// place of the means of s and g.
 template <SimdLevel L, class Y>
 void SumNormLoops<L, Y>::backward(const SumNormParams& params, const SumNormTensors& tensors, int64_t first,
                                   int64_t rows, float* scratch) {
@@ -93,16 +99,19 @@ void SumNormLoops<L, Y>::backward(const SumNormParams& params, const SumNormTens
   for (int64_t r = 0; r < rows; ++r, dx += size, dy += size) {
     const float* dropout_mask = dropout_mask_row(params, first + r, scratch);
     float mean_g = 0, mean_gs = 0;  // mean(g), mean(g s')
+    const float row_mean = dn != nullptr && params.type == NormType::layer ? mean[r] : 0;
     if (dn != nullptr) {
       Floats g_sum{}, gs_sum{};
       for (int64_t i = 0; i < size; i += lanes) {
         Floats a, g, w, sum;
         load_partial(s + r * size + i, size - i, a);
         load_partial(dn + r * size + i, size - i, g);
-        a = (a - mean[r]) * rstd[r];
-        load_partial(dbias + i, size - i, sum);
-        sum += g;
-        store_partial(sum, size - i, dbias + i);
+        a = (a - row_mean) * rstd[r];
+        if (dbias != nullptr) {
+          load_partial(dbias + i, size - i, sum);
+          sum += g;
+          store_partial(sum, size - i, dbias + i);
+        }
         load_partial(dweight + i, size - i, sum);
         sum += g * a;
         store_partial(sum, size - i, dweight + i);
@@ -111,7 +120,8 @@ void SumNormLoops<L, Y>::backward(const SumNormParams& params, const SumNormTens
         g_sum += g;
         gs_sum += g * a;
       }
-      mean_g = sum_of(g_sum) / static_cast<float>(size), mean_gs = sum_of(gs_sum) / static_cast<float>(size);
+      if (params.type == NormType::layer) mean_g = sum_of(g_sum) / static_cast<float>(size);
+      mean_gs = sum_of(gs_sum) / static_cast<float>(size);
     }
     for (int64_t i = 0; i < size; i += lanes) {
       Floats d{};
@@ -121,7 +131,7 @@ void SumNormLoops<L, Y>::backward(const SumNormParams& params, const SumNormTens
         load_partial(s + r * size + i, size - i, a);
         load_partial(dn + r * size + i, size - i, g);
         load_partial(params.weight + i, size - i, w);
-        a = (a - mean[r]) * rstd[r];
+        a = (a - row_mean) * rstd[r];
         d += (g * w - mean_g - a * mean_gs) * rstd[r];
       }
       store_partial(d, size - i, dx + i);

@@ -1,12 +1,12 @@
-// Dropout, residual sum and layer norm (sum_norm_params.h), and their gradients, on a CPU, for a range of rows.
+// Dropout, residual sum and norm (sum_norm_params.h), and their gradients, on a CPU, for a range of rows.
 //
 // Tiling: a call computes rows one after another, in vectors of 16 elements, with one or two vectors of partial sums in
-// registers. The forward pass reads a row three times: first for the sum and the mean, then for the variance, last to
-// normalise. The backward pass reads a row twice: first for two means and for the gradients of weight and bias, then
-// for dx and dy. A row stays in the L1 or L2 cache. For rows of 1024 elements, as with 16 heads of size 64, and y in
-// fp32, the forward pass takes 24 KiB for x, y, `sum`, `norm`, `weight` and `bias`, and the backward pass 32 KiB for
-// `sum`, dsum, dnorm, dx, dy, `weight`, dweight and dbias. With y in bf16 each takes 2 KiB less. The scratch memory of
-// 4 * (size + 128) bytes, 4.5 KiB, has the dropout mask of a row.
+// registers. The forward pass reads a row three times: first for the sum and the mean, then for the variance or, for an
+// RMS norm, the mean square, last to normalise. The backward pass reads a row twice: first for two means and for the
+// gradients of weight and bias, then for dx and dy. A row stays in the L1 or L2 cache. For rows of 1024 elements, as
+// with 16 heads of size 64, and y in fp32, the forward pass takes 24 KiB for x, y, `sum`, `norm`, `weight` and `bias`,
+// and the backward pass 32 KiB for `sum`, dsum, dnorm, dx, dy, `weight`, dweight and dbias. With y in bf16 each takes 2
+// KiB less. The scratch memory of 4 * (size + 128) bytes, 4.5 KiB, has the dropout mask of a row.
 #pragma once
 
 #include "cpu/simd.h"
@@ -37,9 +37,9 @@ void sum_norm(const SumNormParams& params, const SumNormTensors& tensors, int64_
 }
 
 // Computes `rows` rows, from row `first` on, of tensors.dx and tensors.dy, and adds the gradients of weight and bias
-// from these rows to tensors.dweight and tensors.dbias. tensors.dy must not be null; without dropout and with
-// `Y = float`, dy equals dx and may be the same memory as tensors.dx. All rows must belong to one chunk of
-// tensors.chunk_rows rows; only the row of this chunk in tensors.dweight and tensors.dbias is updated.
+// from these rows to tensors.dweight and, if it is not null, tensors.dbias. tensors.dy must not be null; without
+// dropout and with `Y = float`, dy equals dx and may be the same memory as tensors.dx. All rows must belong to one
+// chunk of tensors.chunk_rows rows; only the row of this chunk in tensors.dweight and tensors.dbias is updated.
 template <class Y>
 void sum_norm_backward(const SumNormParams& params, const SumNormTensors& tensors, int64_t first, int64_t rows,
                        float* scratch) {

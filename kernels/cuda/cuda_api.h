@@ -29,7 +29,7 @@ struct CudaApi {
   // params.vocabulary_size; if the target of a row is negative, the loss and the gradient of the row are zero.
   const char* (*cross_entropy)(Dtype dtype, const CrossEntropyParams& params, int64_t rows, void* logits,
                                const int64_t* targets, CrossEntropyLoss* losses, void* stream);
-  // sum_norm() computes the residual sum s = x + dropout(y) and its layer norm, in all rows; sum_norm_backward()
+  // sum_norm() computes the residual sum s = x + dropout(y) and its norm, in all rows; sum_norm_backward()
   // computes the gradients of x, y, weight and bias (sum_norm_params.h). `params` and params.dropout are in host
   // memory; all other pointers refer to GPU memory. tensors.y and tensors.dy have the type `y_dtype`.
   const char* (*sum_norm)(Dtype y_dtype, const SumNormParams& params, const SumNormTensors& tensors, void* stream);

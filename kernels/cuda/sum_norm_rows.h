@@ -1,6 +1,6 @@
-// Residual sum, dropout and layer norm (sum_norm_params.h), and their gradients, on a GPU. Tiling: except for the
-// gradients of weight and bias, one block computes one row; the forward pass holds the sums of the row in shared
-// memory. Y: type of y and dy.
+// Residual sum, dropout and norm (sum_norm_params.h), and their gradients, on a GPU. Tiling: except for the gradients
+// of weight and bias, one block computes one row; the forward pass holds the sums of the row in shared memory. The
+// kernels of a layer norm also serve the RMS norm, with 0 in place of the mean. Y: type of y and dy.
 //
 // A block is one warp, or 8 warps for rows of more than 1024 elements, and a thread computes every 32nd, or every
 // 256th, vector of four elements. Shared memory: 32 bytes for reductions, and in the forward pass 16 bytes for each of
@@ -19,6 +19,7 @@ struct SumNormArguments {
   int64_t size;
   const float *weight, *bias;
   float epsilon;
+  NormType type;
   bool has_dropout;
   DropoutParams dropout;
   uint64_t dropout_offset;
@@ -28,6 +29,7 @@ struct SumNormArguments {
         weight(params.weight),
         bias(params.bias),
         epsilon(params.epsilon),
+        type(params.type),
         has_dropout(params.dropout != nullptr),
         dropout(has_dropout ? *params.dropout : DropoutParams{}),
         dropout_offset(params.dropout_offset),
@@ -70,7 +72,7 @@ struct SumNormRows {
       store_vec4(thread, sums, i, size, a);
     });
     if (tensors.norm == nullptr) return;
-    const float mean = block_sum(thread, total, warp_results) * inv_size;
+    const float mean = params.type == NormType::rms ? 0 : block_sum(thread, total, warp_results) * inv_size;
     float squares = 0;
     for_each_vec4(thread, shift, size, [&](int64_t i) {
       float a[4];
@@ -79,20 +81,22 @@ struct SumNormRows {
     });
     const float rstd = 1 / std::sqrt(block_sum(thread, squares, warp_results) * inv_size + params.epsilon);
     for_each_vec4(thread, shift, size, [&](int64_t i) {
-      float a[4], w[4], b[4];
+      float a[4], w[4], b[4] = {0, 0, 0, 0};
       load_vec4(thread, sums, i, size, a);
       load_vec4(thread, params.weight, i, size, w);
-      load_vec4(thread, params.bias, i, size, b);
+      if (params.bias != nullptr) load_vec4(thread, params.bias, i, size, b);
       MH_FOR (k, 4) a[k] = (a[k] - mean) * rstd * w[k] + b[k];
       store_vec4(thread, tensors.norm + row_offset, i, size, a);
     });
-    if (tensors.mean != nullptr && thread.index() == 0) tensors.mean[r] = mean, tensors.rstd[r] = rstd;
+    if (thread.index() != 0) return;
+    if (tensors.mean != nullptr) tensors.mean[r] = mean;
+    if (tensors.rstd != nullptr) tensors.rstd[r] = rstd;
   }
 };
 
 // The kernel body of the gradients of x and y. Grid: (rows). With s' = (s - mean) * rstd and g = weight * dnorm, the
 // gradient of the layer norm with respect to the sum s is rstd * (g - mean(g) - s' * mean(g s')); means are over the
-// elements of a row.
+// elements of a row. The gradient of the RMS norm has 0 in place of the means of s and g.
 template <class Y>
 struct SumNormGradient {
   static constexpr int kThreads = kRowThreads;
@@ -104,8 +108,8 @@ struct SumNormGradient {
     const int64_t r = thread.block_x(), size = params.size, row_offset = r * size, shift = row_offset % 4;
     WarpResults& warp_results = *static_cast<WarpResults*>(memory);
     const float inv_size = 1 / static_cast<float>(size);
-    const bool has_norm = tensors.dnorm != nullptr;
-    const float mean = has_norm ? tensors.mean[r] : 0, rstd = has_norm ? tensors.rstd[r] : 0;
+    const bool has_norm = tensors.dnorm != nullptr, has_mean = has_norm && params.type == NormType::layer;
+    const float mean = has_mean ? tensors.mean[r] : 0, rstd = has_norm ? tensors.rstd[r] : 0;
     const auto load = [&](int64_t i, float(&normalised)[4], float(&g)[4]) {
       float w[4];
       load_vec4(thread, tensors.sum + row_offset, i, size, normalised, mean);
@@ -120,7 +124,7 @@ struct SumNormGradient {
         load(i, s, g);
         MH_FOR (k, 4) g_mean += g[k], gs_mean += g[k] * s[k];
       });
-      g_mean = block_sum(thread, g_mean, warp_results) * inv_size;
+      g_mean = has_mean ? block_sum(thread, g_mean, warp_results) * inv_size : 0;
       gs_mean = block_sum(thread, gs_mean, warp_results) * inv_size;
     }
     for_each_vec4(thread, shift, size, [&](int64_t i) {
@@ -154,11 +158,12 @@ struct SumNormWeightGradient {
     const int64_t end = first + tensors.chunk_rows < tensors.rows ? first + tensors.chunk_rows : tensors.rows;
     float dweight = 0, dbias = 0;
     for (int64_t r = first; r < end; ++r) {
-      const float g = tensors.dnorm[r * size + column];
-      dweight += g * (tensors.sum[r * size + column] - tensors.mean[r]) * tensors.rstd[r];
+      const float g = tensors.dnorm[r * size + column], mean = tensors.mean != nullptr ? tensors.mean[r] : 0;
+      dweight += g * (tensors.sum[r * size + column] - mean) * tensors.rstd[r];
       dbias += g;
     }
-    tensors.dweight[chunk * size + column] = dweight, tensors.dbias[chunk * size + column] = dbias;
+    tensors.dweight[chunk * size + column] = dweight;
+    if (tensors.dbias != nullptr) tensors.dbias[chunk * size + column] = dbias;
   }
 };
 

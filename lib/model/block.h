@@ -23,12 +23,12 @@ class LayerNorm {
   // Returns norm(x + dropout(y)), (B, T, d) for x and y (B, T, d).
   at::Tensor norm_of_sum(const at::Tensor& x, const at::Tensor& y,
                          const nn::DropoutArguments& dropout_arguments) const {
-    return nn::norm_of_sum(x, y, dropout_arguments, weight_.value(), bias_.value(), epsilon_);
+    return nn::norm_of_sum(x, y, dropout_arguments, {weight_.value(), bias_.value(), epsilon_});
   }
   // Returns the residual sum x + dropout(y) and the norm of this sum, (B, T, d) each, for x and y (B, T, d).
   nn::SumAndNorm add_and_norm(const at::Tensor& x, const at::Tensor& y,
                               const nn::DropoutArguments& dropout_arguments) const {
-    return nn::add_and_norm(x, y, dropout_arguments, weight_.value(), bias_.value(), epsilon_);
+    return nn::add_and_norm(x, y, dropout_arguments, {weight_.value(), bias_.value(), epsilon_});
   }
 
  private:

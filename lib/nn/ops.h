@@ -11,6 +11,7 @@
 #include "dropout_params.h"
 #include "nn/forward_context.h"
 #include "nn/product.h"
+#include "sum_norm_params.h"
 
 namespace mh::nn {
 
@@ -35,9 +36,22 @@ at::Tensor gated_activation(const at::Tensor& x, Activation kind);
 // Returns scale * weight[tokens] (B, T, d) in fp32, for `tokens` (B, T) int64 and `weight` (rows, d).
 at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& weight, double scale);
 
-// Returns the layer norm of x (…, d), of any type, over the last axis, with `weight` and `bias` (d) fp32. The result
-// has the type of x; means and variances are accumulated in fp32.
+// Returns the layer norm of x (…, d), of any type, over the last axis, with `weight` and `bias` (d) fp32; undefined
+// `bias`: no bias. The result has the type of x; means and variances are accumulated in fp32.
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon);
+// Returns the RMS norm of x (…, d), of any type, over the last axis, weight ∘ x / √(mean(x²) + epsilon), with `weight`
+// (d) fp32. The result has the type of x; mean squares are accumulated in fp32.
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon);
+
+using kernels::NormType;
+// The arguments of a norm over the last axis (d), apart from the tensor.
+struct NormArguments {
+  at::Tensor weight, bias;  // (d), fp32; undefined `bias`: no bias, as in every RMS norm
+  double epsilon = 0;
+  NormType type = NormType::layer;
+};
+// Returns layer_norm() or rms_norm() of x (…, d).
+at::Tensor apply_norm(const at::Tensor& x, const NormArguments& norm_arguments);
 
 // Returns x (B, …) with inverted dropout: an element is divided by 1 - p, or set to 0 with probability p. Returns x
 // itself outside of training or if p = 0. Whether an element is dropped is a pure function of (seed, stream_name,
@@ -61,21 +75,21 @@ struct DropoutArguments {
   std::string_view stream_name;
   uint32_t site;
 };
-// The residual sum of a sublayer and its layer norm, (B, …, d) each.
+// The residual sum of a sublayer and its norm, (B, …, d) each.
 struct SumAndNorm {
   at::Tensor sum, norm;
 };
 // Residual connection of a sublayer with input x (B, …, d) and output y (B, …, d). add() returns the residual sum x +
-// dropout(y), in the wider type of x and y; norm_of_sum() returns the layer norm of that sum, with weight and bias (d)
-// fp32; add_and_norm() returns both. A fused kernel computes sum and norm in one pass over memory if x is fp32 and y is
-// fp32 or bf16, or on a GPU fp16; dropout scales the elements of y in fp32. For other types, or for d above the limit
-// of the GPU kernel (kernels/cuda/sum_norm.h), the fallback calls dropout() and layer_norm(), which round the scaled
-// elements to the type of y before the sum.
+// dropout(y), in the wider type of x and y; norm_of_sum() returns the norm of that sum; add_and_norm() returns both. A
+// fused kernel computes sum and norm in one pass over memory if x is fp32 and y is fp32 or bf16, or on a GPU fp16;
+// dropout scales the elements of y in fp32. For other types, or for d above the limit of the GPU kernel
+// (kernels/cuda/sum_norm.h), the fallback calls dropout() and apply_norm(), which round the scaled elements to the type
+// of y before the sum.
 at::Tensor add(const at::Tensor& x, const at::Tensor& y, const DropoutArguments& dropout_arguments);
 SumAndNorm add_and_norm(const at::Tensor& x, const at::Tensor& y, const DropoutArguments& dropout_arguments,
-                        const at::Tensor& weight, const at::Tensor& bias, double epsilon);
+                        const NormArguments& norm_arguments);
 at::Tensor norm_of_sum(const at::Tensor& x, const at::Tensor& y, const DropoutArguments& dropout_arguments,
-                       const at::Tensor& weight, const at::Tensor& bias, double epsilon);
+                       const NormArguments& norm_arguments);
 
 // The loss of a batch, from sliced_cross_entropy() or an output layer (model::OutputLayer::loss()). The unit is nats,
 // except for regression, whose loss is the squared error.

@@ -1,5 +1,5 @@
-// The GPU kernels that process a tensor row by row (cross-entropy; residual sum, dropout and layer norm), run in the
-// emulator and compared with naive loops in double precision.
+// The GPU kernels that process a tensor row by row (cross-entropy; residual sum, dropout and norm), run in the emulator
+// and compared with naive loops in double precision.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <vector>
@@ -123,7 +123,7 @@ Doubles dropout_factors(const DropoutParams* params, uint64_t first, int64_t cou
 
 double at(const std::vector<float>& x, int64_t i) { return static_cast<double>(x[static_cast<size_t>(i)]); }
 
-// Checks outputs and gradients of residual sum, dropout and layer norm for random rows.
+// Checks outputs and gradients of residual sum, dropout and norm for random rows.
 template <class Y>
 void check_sum_norm() {
   const int64_t num_rows = pick(1, 5), size = random_width(1300), chunk_rows = pick(1, 3),
@@ -133,7 +133,10 @@ void check_sum_norm() {
   const auto x = random_values<float>(num_elements), weight = random_values<float>(size),
              bias = random_values<float>(size);
   const auto y = random_values<Y>(num_elements);
-  SumNormParams params{size, weight.data(), bias.data(), 1e-3F, nullptr, 0};
+  SumNormParams params{size, weight.data(), bias.data(), 1e-3F};
+  const bool is_rms = pick(0, 2) == 0, has_bias = !is_rms && pick(0, 1) == 1;
+  if (is_rms) params.type = NormType::rms;
+  if (!has_bias) params.bias = nullptr;
   if (pick(0, 1) == 1) params.dropout = &dropout_params, params.dropout_offset = static_cast<uint64_t>(pick(0, 9));
   params.batch_row_size = pick(1, 3);
   params.dropout_batch_stride = params.batch_row_size * size + (pick(0, 1) == 1 ? int64_t{1} << pick(0, 40) : 0);
@@ -152,7 +155,7 @@ void check_sum_norm() {
   t.rows = num_rows, t.x = x.data(), t.y = y.data(), t.chunk_rows = chunk_rows;
   if (has_sum) t.sum = sum.data();
   if (has_norm) t.norm = norm.data();
-  if (has_norm && has_sum) t.mean = mean.data(), t.rstd = rstd.data();
+  if (has_norm && has_sum) t.mean = is_rms ? nullptr : mean.data(), t.rstd = rstd.data();
   host::EmulatedGpu device(static_cast<uint32_t>(pick(0, 9)));
   const host::Launcher launcher{device};
   RC_ASSERT(sum_norm<Y>(launcher, params, t) == nullptr);
@@ -169,6 +172,7 @@ void check_sum_norm() {
       const double first = static_cast<double>(x[k]), second = factors[k] * to_double(y[k]);
       exact_sum[k] = first + second;
       sum_error.push_back(2 * kFp32UnitRoundoff * (std::abs(first) + std::abs(second)));
+      if (is_rms) continue;
       mean_exact += exact_sum[k] / count, mean_magnitude += std::abs(exact_sum[k]) / count,
           mean_error += sum_error.back() / count;
     }
@@ -188,7 +192,7 @@ void check_sum_norm() {
       const double distance = std::abs(exact_sum[k] - mean_exact), error = sum_error[static_cast<size_t>(i)];
       normalised[k] = (exact_sum[k] - mean_exact) * f;
       normalised_error[k] = f * (error + mean_error + 2 * kFp32UnitRoundoff * distance) + distance * f_error;
-      const double w = at(weight, i), b = at(bias, i);
+      const double w = at(weight, i), b = has_bias ? at(bias, i) : 0;
       if (has_sum) expect_near(at(sum, r * size + i), exact_sum[k], error, "sum");
       if (has_norm)
         expect_near(
@@ -196,8 +200,8 @@ void check_sum_norm() {
             std::abs(w) * normalised_error[k] + 2 * kFp32UnitRoundoff * (std::abs(normalised[k] * w) + std::abs(b)),
             "norm");
     }
-    if (t.mean == nullptr) continue;
-    expect_near(at(mean, r), mean_exact, mean_error, "mean");
+    if (t.rstd == nullptr) continue;
+    if (!is_rms) expect_near(at(mean, r), mean_exact, mean_error, "mean");
     expect_near(at(rstd, r), f, f_error, "rstd");
   }
 
@@ -210,7 +214,8 @@ void check_sum_norm() {
   std::vector<Y> dy(y.size(), from_double<Y>(NAN));
   if (has_dnorm) t.dnorm = dnorm.data();
   if (has_dsum) t.dsum = dsum.data();
-  t.dx = dx.data(), t.dy = shares_gradient ? nullptr : dy.data(), t.dweight = dweight.data(), t.dbias = dbias.data();
+  t.dx = dx.data(), t.dy = shares_gradient ? nullptr : dy.data(), t.dweight = dweight.data();
+  if (has_bias) t.dbias = dbias.data();
   RC_ASSERT(sum_norm_backward<Y>(launcher, params, t) == nullptr);
 
   Doubles dweight_exact(dweight.size()), dbias_exact(dbias.size()), dweight_error(dweight_exact),
@@ -222,8 +227,9 @@ void check_sum_norm() {
       const size_t k = index(r, i), c = static_cast<size_t>(r / chunk_rows * size + i);
       const double d = static_cast<double>(dnorm[k]), dw = d * at(weight, i);
       const double rounding = kFp32UnitRoundoff * (num_additions(size) + 3) * std::abs(dw) / count;
-      g += dw / count, gs += dw * normalised[k] / count;
-      g_error += rounding, gs_error += rounding * std::abs(normalised[k]) + std::abs(dw) * normalised_error[k] / count;
+      if (!is_rms) g += dw / count, g_error += rounding;
+      gs += dw * normalised[k] / count;
+      gs_error += rounding * std::abs(normalised[k]) + std::abs(dw) * normalised_error[k] / count;
       dweight_exact[c] += d * normalised[k], dbias_exact[c] += d;
       const double row_rounding = kFp32UnitRoundoff * static_cast<double>(chunk_rows + 1) * std::abs(d);
       dweight_error[c] += row_rounding * std::abs(normalised[k]) + std::abs(d) * normalised_error[k];
@@ -252,7 +258,7 @@ void check_sum_norm() {
   if (!has_dnorm) return;
   for (size_t c = 0; c < dweight_exact.size(); ++c) {
     expect_near(static_cast<double>(dweight[c]), dweight_exact[c], dweight_error[c], "weight's gradient");
-    expect_near(static_cast<double>(dbias[c]), dbias_exact[c], dbias_error[c], "bias's gradient");
+    if (has_bias) expect_near(static_cast<double>(dbias[c]), dbias_exact[c], dbias_error[c], "bias's gradient");
   }
 }
 
@@ -297,8 +303,8 @@ TEMPLATE_TEST_CASE("emulated GPU cross-entropy matches the reference equations o
   CHECK(check_reduced("over random rows", [] { check_cross_entropy<TestType>(); }));
 }
 
-TEMPLATE_TEST_CASE("emulated GPU residual sum, dropout and layer norm match the reference equations", "[cuda]", float,
-                   Bf16, Fp16) {
+TEMPLATE_TEST_CASE("emulated GPU residual sum, dropout and norm match the reference equations", "[cuda]", float, Bf16,
+                   Fp16) {
   CHECK(check_reduced("over random rows", [] { check_sum_norm<TestType>(); }));
 }
 
@@ -306,6 +312,6 @@ TEMPLATE_TEST_CASE("emulated GPU dropout drops the same elements as the CPU", "[
   CHECK(check_reduced("over random ranges", [] { check_dropout<TestType>(); }));
 }
 
-TEST_CASE("the widest row of a layer norm fits into the 48 KiB of shared memory that every GPU has", "[cuda]") {
+TEST_CASE("the widest row of a norm fits into the 48 KiB of shared memory that every GPU has", "[cuda]") {
   CHECK(SumNormRows<float>::shared_bytes(kMaxSumNormWidth) <= 48 << 10);
 }

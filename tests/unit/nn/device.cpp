@@ -220,7 +220,7 @@ TEST_CASE("residual dropout, sum and layer norm on a GPU agree with the CPU; two
         const auto leaf = [&](const at::Tensor& t) { return cast(t).detach().clone().requires_grad_(); };
         const at::Tensor x = leaf(x0), y = leaf(y0), w = leaf(w0), b = leaf(b0);
         const nn::ForwardContext forward_context{true, 7, 3, 5};
-        const auto result = nn::add_and_norm(x, y, {0.3, forward_context, "s", 2}, w, b, 1e-5);
+        const auto result = nn::add_and_norm(x, y, {0.3, forward_context, "s", 2}, {w, b, 1e-5});
         ((result.sum * cast(dsum)).sum() + (result.norm * cast(dnorm)).sum()).backward();
         return std::vector<at::Tensor>{
             result.sum.detach(), result.norm.detach(), x.grad(), y.grad(), w.grad(), b.grad()};

@@ -110,55 +110,73 @@ TEST_CASE("sliced cross-entropy and its gradients by GPU kernels agree with the 
   });
 }
 
-TEST_CASE("residual dropout, sum and layer norm with gradients by GPU kernels agree with the CPU", "[gpu-ops]") {
+namespace {
+
+// A norm of the GPU tests: its type, and whether it has a bias.
+struct NormCase {
+  nn::NormType type;
+  bool has_bias;
+};
+constexpr NormCase kNormCases[] = {
+    {nn::NormType::layer, true}, {nn::NormType::layer, false}, {nn::NormType::rms, false}};
+
+}  // namespace
+
+TEST_CASE("residual dropout, sum and norm with gradients by GPU kernels agree with the CPU", "[gpu-ops]") {
   at::manual_seed(12);
   const nn::ForwardContext forward_context{true, 3, 5, 1};
-  for (const int64_t size : {1, 17})
-    for (const double p : {0.0, 0.3})
-      for (const bool bf16 : {false, true})
-        for (const int outputs : {0, 1, 2, 3}) {  // outputs in the loss: 0: norm; 1: sum; 2: both; 3: result of nn::add
-          INFO("size " << size << ", p " << p << ", bf16 " << bf16 << ", outputs " << outputs);
-          const auto type = bf16 ? at::kBFloat16 : at::kFloat;
-          const at::Tensor x0 = at::randn({2, 35, size}), y0 = at::randn({2, 35, size}).to(type);
-          const at::Tensor gain0 = at::randn({size}), shift0 = at::randn({size});
-          const at::Tensor dsum = at::randn_like(x0), dnorm = at::randn_like(x0);
-          const nn::DropoutArguments drop{p, forward_context, "place", 2};
-          const auto results = [&](const auto& to_type) {
-            const at::Tensor x = leaf(to_type(x0)), y = leaf(to_type(y0)), gain = leaf(to_type(gain0)),
-                             shift = leaf(to_type(shift0));
-            const nn::SumAndNorm result = outputs == 3 ? nn::SumAndNorm{nn::add(x, y, drop), {}}
-                                                       : nn::add_and_norm(x, y, drop, gain, shift, 1e-5);
-            at::Tensor loss = to_type(at::zeros({}));
-            if (outputs != 0) loss = loss + (result.sum * to_type(dsum)).sum();
-            if (outputs % 2 == 0) loss = loss + (result.norm * to_type(dnorm)).sum();
-            loss.backward();
-            const c10::NoGradGuard no_gradient;
-            return Tensors{result.sum.detach(),
-                           result.norm.defined() ? result.norm.detach() : result.norm,
-                           x.grad(),
-                           y.grad(),
-                           gain.grad(),
-                           shift.grad(),
-                           nn::norm_of_sum(x, y, drop, gain, shift, 1e-5)};
-          };
-          const auto [cpu, gpu] = run_on_cpu_and_gpu([&] { return results(identity); });
-          const Tensors exact = results(in_double);
-          // `cancelling_magnitude`: magnitude of the terms of the norm and of the gradients. The terms may exceed the
-          // results, since nearly equal numbers of a row cancel before the multiplication by 1 / standard deviation,
-          // which is 1 / √epsilon for size 1.
-          const double max_rstd = 1 / std::sqrt(exact[0].var(-1, false).min().item<double>() + 1e-5),
-                       cancelling_magnitude = (1 + max_abs(exact[0])) * max_rstd * max_abs(gain0) * max_abs(dnorm);
-          check_errors(gpu, cpu, exact,
-                       {0, cancelling_magnitude, cancelling_magnitude, cancelling_magnitude, cancelling_magnitude,
-                        cancelling_magnitude, cancelling_magnitude});
-          if (outputs != 3) CHECK(gpu[6].equal(gpu[1]));
-        }
+  for (const NormCase& norm_case : kNormCases)
+    for (const int64_t size : {1, 17})
+      for (const double p : {0.0, 0.3})
+        for (const bool bf16 : {false, true})
+          // outputs in the loss: 0: norm; 1: sum; 2: both; 3: result of nn::add
+          for (const int outputs : {0, 1, 2, 3}) {
+            INFO("RMS norm " << (norm_case.type == nn::NormType::rms) << ", bias " << norm_case.has_bias << ", size "
+                             << size << ", p " << p << ", bf16 " << bf16 << ", outputs " << outputs);
+            const auto type = bf16 ? at::kBFloat16 : at::kFloat;
+            const at::Tensor x0 = at::randn({2, 35, size}), y0 = at::randn({2, 35, size}).to(type);
+            const at::Tensor gain0 = at::randn({size}), shift0 = norm_case.has_bias ? at::randn({size}) : at::Tensor();
+            const at::Tensor dsum = at::randn_like(x0), dnorm = at::randn_like(x0);
+            const nn::DropoutArguments drop{p, forward_context, "place", 2};
+            const auto results = [&](const auto& to_type) {
+              const at::Tensor x = leaf(to_type(x0)), y = leaf(to_type(y0)), gain = leaf(to_type(gain0)),
+                               shift = norm_case.has_bias ? leaf(to_type(shift0)) : at::Tensor();
+              const nn::NormArguments norm{gain, shift, 1e-5, norm_case.type};
+              const nn::SumAndNorm result =
+                  outputs == 3 ? nn::SumAndNorm{nn::add(x, y, drop), {}} : nn::add_and_norm(x, y, drop, norm);
+              at::Tensor loss = to_type(at::zeros({}));
+              if (outputs != 0) loss = loss + (result.sum * to_type(dsum)).sum();
+              if (outputs % 2 == 0) loss = loss + (result.norm * to_type(dnorm)).sum();
+              loss.backward();
+              const c10::NoGradGuard no_gradient;
+              return Tensors{result.sum.detach(),
+                             result.norm.defined() ? result.norm.detach() : result.norm,
+                             x.grad(),
+                             y.grad(),
+                             gain.grad(),
+                             norm_case.has_bias ? shift.grad() : at::Tensor(),
+                             nn::norm_of_sum(x, y, drop, norm)};
+            };
+            const auto [cpu, gpu] = run_on_cpu_and_gpu([&] { return results(identity); });
+            const Tensors exact = results(in_double);
+            // `cancelling_magnitude`: magnitude of the terms of the norm and of the gradients. The terms may exceed the
+            // results, since nearly equal numbers of a row cancel before the multiplication by 1 / standard deviation,
+            // which is 1 / √epsilon for size 1.
+            const at::Tensor variance =
+                norm_case.type == nn::NormType::rms ? exact[0].square().mean(-1) : exact[0].var(-1, false);
+            const double max_rstd = 1 / std::sqrt(variance.min().item<double>() + 1e-5),
+                         cancelling_magnitude = (1 + max_abs(exact[0])) * max_rstd * max_abs(gain0) * max_abs(dnorm);
+            check_errors(gpu, cpu, exact,
+                         {0, cancelling_magnitude, cancelling_magnitude, cancelling_magnitude, cancelling_magnitude,
+                          cancelling_magnitude, cancelling_magnitude});
+            if (outputs != 3) CHECK(gpu[6].equal(gpu[1]));
+          }
   // fp16, which has no CPU kernel, and rows wider than the GPU kernel supports.
   for (const auto& [type, size] : {std::pair<at::ScalarType, int64_t>{at::kHalf, 33}, {at::kFloat, 12001}}) {
     const at::Tensor x = at::randn({2, size}), y = at::randn({2, size}).to(type);
     const auto norm = [&, size = size](const auto& to_type) {
-      return Tensors{nn::norm_of_sum(to_type(x), to_type(y), {0, {}, "", 0}, to_type(at::ones({size})),
-                                     to_type(at::zeros({size})), 1e-5)};
+      return Tensors{nn::norm_of_sum(to_type(x), to_type(y), {0, {}, "", 0},
+                                     {to_type(at::ones({size})), to_type(at::zeros({size})), 1e-5})};
     };
     const auto [cpu, gpu] = run_on_cpu_and_gpu([&] { return norm(identity); });
     check_errors(gpu, cpu, norm(in_double));

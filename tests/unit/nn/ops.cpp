@@ -1,4 +1,4 @@
-// Linear, layer norm, add_and_norm, activations and embedding against double precision.
+// Linear, norms, add_and_norm, activations and embedding against double precision.
 #include "nn/ops.h"
 
 #include <ATen/Parallel.h>
@@ -183,7 +183,7 @@ TEST_CASE("linear casts its input to the type of the weight and accepts any stri
   CHECK(leaf.grad().scalar_type() == at::kFloat);
 }
 
-TEST_CASE("gradients of linear, layer_norm and GELU equal central differences", "[ops]") {
+TEST_CASE("gradients of linear, norms, GELU and SiLU equal central differences", "[ops]") {
   at::manual_seed(4);
   auto options = at::TensorOptions(at::kDouble);
   at::Tensor x = at::randn({2, 3, 6}, options), w = at::randn({4, 6}, options), b = at::randn({4}, options);
@@ -199,8 +199,11 @@ TEST_CASE("gradients of linear, layer_norm and GELU equal central differences", 
   check_gradient([&](const at::Tensor& t) { return nn::linear(x, w, t); }, b);
   check_gradient([&](const at::Tensor& t) { return nn::layer_norm(t, gain, shift, 1e-5); }, x);
   check_gradient([&](const at::Tensor& t) { return nn::layer_norm(x, t, shift, 1e-5); }, gain);
-  check_gradient([&](const at::Tensor& t) { return nn::activation(t, nn::Activation::gelu); }, x);
-  check_gradient([&](const at::Tensor& t) { return nn::activation(t, nn::Activation::gelu_tanh); }, x);
+  check_gradient([&](const at::Tensor& t) { return nn::layer_norm(t, gain, {}, 1e-5); }, x);
+  check_gradient([&](const at::Tensor& t) { return nn::rms_norm(t, gain, 1e-5); }, x);
+  check_gradient([&](const at::Tensor& t) { return nn::rms_norm(x, t, 1e-5); }, gain);
+  for (const auto kind : {nn::Activation::gelu, nn::Activation::gelu_tanh, nn::Activation::silu})
+    check_gradient([&](const at::Tensor& t) { return nn::activation(t, kind); }, x);
 }
 
 TEST_CASE("layer_norm preserves the type of its input and accumulates in fp32", "[ops]") {
@@ -218,7 +221,18 @@ TEST_CASE("layer_norm preserves the type of its input and accumulates in fp32", 
   }
 }
 
-TEST_CASE("add_and_norm and its gradients equal dropout, sum and layer norm in double precision", "[ops]") {
+namespace {
+
+// Returns the layer norm or RMS norm of s (…, d) in the type of s, by tensor operations.
+at::Tensor composed_norm(const at::Tensor& s, const nn::NormArguments& norm) {
+  const at::Tensor centred = norm.type == nn::NormType::rms ? s : s - s.mean(-1, true);
+  const at::Tensor n = centred / (centred.square().mean(-1, true) + norm.epsilon).sqrt() * norm.weight;
+  return norm.bias.defined() ? n + norm.bias : n;
+}
+
+}  // namespace
+
+TEST_CASE("add_and_norm and its gradients equal dropout, sum and norm in double precision", "[ops]") {
   CHECK(rc::check([] {
     at::manual_seed(*rc::gen::inRange<uint64_t>(0, 1 << 30));
     const int64_t num_rows = *rc::gen::inRange(1, 4), length = *rc::gen::inRange(1, 70);
@@ -226,38 +240,53 @@ TEST_CASE("add_and_norm and its gradients equal dropout, sum and layer norm in d
     const bool bf16 = *rc::gen::arbitrary<bool>(), with_sum = *rc::gen::arbitrary<bool>(),
                in_training = *rc::gen::arbitrary<bool>();
     const double offset = *rc::gen::element(0.0, 30.0), p = *rc::gen::element(0.0, 0.3);
+    const auto norm_type = *rc::gen::element(nn::NormType::layer, nn::NormType::rms);
+    const bool has_bias = norm_type == nn::NormType::layer && *rc::gen::arbitrary<bool>();
     const nn::ForwardContext forward_context{in_training, 3, 5, *rc::gen::inRange(0, 9),
                                              *rc::gen::element(nn::DropoutIndex::position, nn::DropoutIndex::padded)};
     const nn::DropoutArguments drop{p, forward_context, "place", 2};
     const auto leaf = [](const at::Tensor& t) { return t.detach().clone().requires_grad_(); };
     const at::Tensor x0 = at::randn({num_rows, length, size}) + offset,
-                     y0 = at::randn({num_rows, length, size}).to(bf16 ? at::kBFloat16 : at::kFloat),
-                     gain0 = at::randn({size}), shift0 = at::randn({size});
+                     y0 = at::randn({num_rows, length, size}).to(bf16 ? at::kBFloat16 : at::kFloat);
+    const nn::NormArguments norm0{at::randn({size}), has_bias ? at::randn({size}) : at::Tensor(), 1e-5, norm_type};
+    // Returns the arguments of the norm with leaves of `type`.
+    const auto norm_leaves = [&](at::ScalarType type) {
+      nn::NormArguments norm = norm0;
+      for (at::Tensor* t : {&norm.weight, &norm.bias})
+        if (t->defined()) *t = leaf(t->to(type));
+      return norm;
+    };
     const at::Tensor dsum = at::randn_like(x0), dnorm = at::randn_like(x0);
     const at::Tensor dropout_mask = nn::dropout(at::ones_like(x0), p, forward_context, "place", 2).to(at::kDouble);
-    const auto results = [&](const at::Tensor& x, const at::Tensor& y, const at::Tensor& gain, const at::Tensor& shift,
+    const auto results = [&](const at::Tensor& x, const at::Tensor& y, const nn::NormArguments& norm,
                              const nn::SumAndNorm& result) {
       const at::Tensor norm_loss = (result.norm * dnorm.to(result.norm.scalar_type())).sum();
       (with_sum ? norm_loss + (result.sum * dsum.to(result.sum.scalar_type())).sum() : norm_loss).backward();
-      return std::vector<at::Tensor>{result.sum.detach(), result.norm.detach(), x.grad(), y.grad(),
-                                     gain.grad(),         shift.grad()};
+      std::vector<at::Tensor> tensors{result.sum.detach(), result.norm.detach(), x.grad(), y.grad(),
+                                      norm.weight.grad()};
+      if (has_bias) tensors.push_back(norm.bias.grad());
+      return tensors;
     };
-    const at::Tensor xd = leaf(x0.to(at::kDouble)), yd = leaf(y0.to(at::kDouble)), gd = leaf(gain0.to(at::kDouble)),
-                     sd = leaf(shift0.to(at::kDouble));
-    const at::Tensor s = xd + yd * dropout_mask, centred = s - s.mean(-1, true);
-    const at::Tensor n = centred / (centred.square().mean(-1, true) + 1e-5).sqrt() * gd + sd;
-    const auto exact = results(xd, yd, gd, sd, {s, n});
-    const at::Tensor xc = leaf(x0), yc = leaf(y0), gc = leaf(gain0), sc = leaf(shift0);
-    const at::Tensor sum = xc + yc * dropout_mask.to(at::kFloat);
-    const auto composed = results(xc, yc, gc, sc, {sum, at::layer_norm(sum, {size}, gc, sc, 1e-5)});
-    const at::Tensor x = leaf(x0), y = leaf(y0), gain = leaf(gain0), shift = leaf(shift0);
-    const auto fused = results(x, y, gain, shift, nn::add_and_norm(x, y, drop, gain, shift, 1e-5));
+    const at::Tensor xd = leaf(x0.to(at::kDouble)), yd = leaf(y0.to(at::kDouble)), s = xd + yd * dropout_mask;
+    const nn::NormArguments norm_double = norm_leaves(at::kDouble);
+    const auto exact = results(xd, yd, norm_double, {s, composed_norm(s, norm_double)});
+    const at::Tensor xc = leaf(x0), yc = leaf(y0), sum = xc + yc * dropout_mask.to(at::kFloat);
+    const nn::NormArguments norm_composed = norm_leaves(at::kFloat);
+    const auto composed = results(
+        xc, yc, norm_composed,
+        {sum, norm_type == nn::NormType::rms
+                  ? composed_norm(sum, norm_composed)
+                  : at::layer_norm(sum, {size}, norm_composed.weight, norm_composed.bias, norm_composed.epsilon)});
+    const at::Tensor x = leaf(x0), y = leaf(y0);
+    const nn::NormArguments norm = norm_leaves(at::kFloat);
+    const auto fused = results(x, y, norm, nn::add_and_norm(x, y, drop, norm));
     RC_ASSERT(fused[3].scalar_type() == y0.scalar_type());
     // `cancelling_magnitude`: magnitude of the terms of the norm and of the gradients. The terms may exceed the
     // results, since nearly equal numbers of a row cancel before the multiplication by 1 / standard deviation, which is
     // 1 / √epsilon for size 1.
+    const at::Tensor centred = norm_type == nn::NormType::rms ? exact[0] : exact[0] - exact[0].mean(-1, true);
     const double max_rstd = 1 / (centred.square().mean(-1) + 1e-5).sqrt().min().item<double>(),
-                 cancelling_magnitude = (1 + max_abs(exact[0])) * max_rstd * max_abs(gain0) * max_abs(dnorm);
+                 cancelling_magnitude = (1 + max_abs(exact[0])) * max_rstd * max_abs(norm0.weight) * max_abs(dnorm);
     for (size_t i = 0; i < exact.size(); ++i) {
       const double magnitude = std::max(max_abs(exact[i]), i == 0 ? 0 : cancelling_magnitude),
                    bound = tolerance::composed_error_bound(error(composed[i], exact[i]),
@@ -268,13 +297,12 @@ TEST_CASE("add_and_norm and its gradients equal dropout, sum and layer norm in d
     // Functions that compute only one of the two outputs, and computation without gradients, give bit-identical
     // results.
     const c10::NoGradGuard no_gradient;
-    RC_ASSERT(nn::norm_of_sum(x0, y0, drop, gain0, shift0, 1e-5).equal(fused[1]));
-    RC_ASSERT(nn::add_and_norm(x0, y0, drop, gain0, shift0, 1e-5).sum.equal(fused[0]));
+    RC_ASSERT(nn::norm_of_sum(x0, y0, drop, norm0).equal(fused[1]));
+    RC_ASSERT(nn::add_and_norm(x0, y0, drop, norm0).sum.equal(fused[0]));
     RC_ASSERT(nn::add(x0, y0, drop).equal(fused[0]));
     // A row does not depend on the other rows.
     if (!in_training)
-      RC_ASSERT(nn::norm_of_sum(x0.narrow(1, 0, 1), y0.narrow(1, 0, 1), drop, gain0, shift0, 1e-5)
-                    .equal(fused[1].narrow(1, 0, 1)));
+      RC_ASSERT(nn::norm_of_sum(x0.narrow(1, 0, 1), y0.narrow(1, 0, 1), drop, norm0).equal(fused[1].narrow(1, 0, 1)));
   }));
 }
 
@@ -306,7 +334,8 @@ TEST_CASE("nn::add passes its gradient unchanged to x and multiplied by the drop
 
 TEST_CASE("norm_of_sum throws if gain and shift do not have the size of a row", "[ops]") {
   const at::Tensor x = at::randn({2, 3, 20});
-  CHECK_THROWS(nn::norm_of_sum(x, x, {0, {}, "place", 1}, at::ones({16}), at::zeros({16}), 1e-5));
+  CHECK_THROWS(nn::norm_of_sum(x, x, {0, {}, "place", 1}, {at::ones({16}), at::zeros({16}), 1e-5}));
+  CHECK_THROWS(nn::norm_of_sum(x, x, {0, {}, "place", 1}, {at::ones({16}), {}, 1e-5, nn::NormType::rms}));
 }
 
 TEST_CASE("gelu is the exact GELU, gelu_tanh the tanh approximation of GPT-2, silu x sigmoid(x), relu clamps at 0",
