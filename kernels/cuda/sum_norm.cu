@@ -1,4 +1,4 @@
-// Dispatches residual sum, dropout and layer norm, and their gradients, to the kernels for a type of y.
+// Dispatches residual sum, dropout and norm, and their gradients, to the kernels for a type of y.
 #include "cuda/launcher.h"
 #include "cuda/sum_norm_rows.h"
 

@@ -1,4 +1,4 @@
-// The maximum row size of the GPU kernels for residual sum and layer norm (cuda/sum_norm_rows.h).
+// The maximum row size of the GPU kernels for residual sum and norm (cuda/sum_norm_rows.h).
 #pragma once
 
 #include "sum_norm_params.h"
