@@ -28,7 +28,7 @@ class SoftmaxOutput : public OutputLayer {
     const at::Tensor device_values =
         targets.device_values.defined() ? targets.device_values.flatten() : targets.device_values;
     return nn::sliced_cross_entropy(hidden.flatten(0, 1), weight_->value(), bias(), targets.values.flatten(),
-                                    num_scored_rows_, label_smoothing, device_values);
+                                    num_scored_rows_, label_smoothing, {{}, device_values});
   }
 
   at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const override {

@@ -99,16 +99,31 @@ struct SlicedLoss {
   int64_t num_scored = 0;  // number of rows whose target is not negative
 };
 
+// The function of an output layer from the results x of its product to the logits: soft_cap tanh(scale x / soft_cap),
+// whose absolute value is below soft_cap, or scale x if soft_cap is 0.
+struct LogitScaling {
+  double scale = 1;
+  double soft_cap = 0;  // 0: no bound
+  bool is_identity() const { return scale == 1 && soft_cap == 0; }
+};
+// Returns the logits for x, of the same shape. Unless the function is the identity, the result has the wider type of x
+// and fp32.
+at::Tensor scale_logits(const at::Tensor& x, const LogitScaling& scaling);
+
+// The arguments of sliced_cross_entropy() that most callers leave out.
+struct CrossEntropyArguments {
+  LogitScaling scaling = {};
+  at::Tensor device_targets = {};  // copy of the targets on the device of `hidden`; undefined: the call makes the copy
+};
 // Returns the cross-entropy of a linear output layer. The logits are computed in slices of rows, so that only the
 // logits of one slice are in memory at a time; the pass over a slice also computes the gradients of `hidden`, `weight`
 // and `bias` that autograd requires. hidden (N, d); weight (rows, d); bias (rows) or undefined; targets (N) int64,
 // negative: not scored. Only the first `vocabulary_size` rows of `weight` and `bias` are used. As in PyTorch, the
 // smoothed loss of a row is (1 - e) * nll + e / vocabulary_size * (sum of -log p(i) over all vocabulary entries i),
-// with e = label_smoothing. If the targets are on the CPU, the call does not wait for a GPU. `device_targets`: copy of
-// `targets` on the device of `hidden`; undefined: the function makes the copy.
+// with e = label_smoothing. If the targets are on the CPU, the call does not wait for a GPU.
 SlicedLoss sliced_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
                                 const at::Tensor& targets, int64_t vocabulary_size, double label_smoothing,
-                                const at::Tensor& device_targets = {});
+                                const CrossEntropyArguments& arguments = {});
 // Returns the number of scored (non-negative) targets, for `targets` (N) int64 on the CPU. Throws Error(failed) if a
 // target is `vocabulary_size` or more.
 int64_t count_scored(const at::Tensor& targets, int64_t vocabulary_size);
@@ -116,7 +131,8 @@ int64_t count_scored(const at::Tensor& targets, int64_t vocabulary_size);
 // Returns log p(target) (N) fp32, nats, for the same arguments as sliced_cross_entropy(); 0 where the target is
 // negative. Computes the logits in slices of rows. Without autograd.
 at::Tensor sliced_log_probabilities(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
-                                    const at::Tensor& targets, int64_t vocabulary_size);
+                                    const at::Tensor& targets, int64_t vocabulary_size,
+                                    const LogitScaling& scaling = {});
 
 // Sets process-wide options of LibTorch: the number of its threads (0: all cores), and exceptions for its failed
 // checks. Each tool calls the function once, before it creates the first tensor.

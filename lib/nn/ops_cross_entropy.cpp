@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "cpu/cross_entropy.h"
 #include "cuda/cuda_api.h"
+#include "nn/aten.h"
 #include "nn/device.h"
 #include "nn/ops.h"
 #include "nn/product.h"
@@ -46,6 +47,7 @@ struct CrossEntropyTargets {
   at::Tensor cpu_targets, device_targets;  // (N) contiguous int64, on the CPU and on the device of `hidden`
   int64_t vocabulary_size = 0;
   double label_smoothing = 0;
+  LogitScaling scaling = {};
 };
 
 struct CrossEntropyInput {
@@ -106,6 +108,30 @@ void compute_fallback_losses(at::Tensor& logits, const at::Tensor& targets, doub
   logits = dlogits.mul_(is_scored.unsqueeze(1)).to(logits.scalar_type());
 }
 
+// The logits of a slice, and the factors of their gradient.
+struct ScaledLogits {
+  at::Tensor logits;  // (n, vocabulary_size)
+  at::Tensor slope;   // derivative of each logit with respect to the result of the product; undefined: `scale` for all
+  double scale = 1;
+  // Returns the gradient of the results of the product, in `type`, for the gradient `dlogits`, which it may overwrite.
+  at::Tensor gradient(const at::Tensor& dlogits, at::ScalarType type) const {
+    if (slope.defined()) return dlogits.mul_(slope).to(type);
+    return scale == 1 ? dlogits : dlogits.mul_(scale).to(type);
+  }
+};
+
+// Returns the logits for `products` (n, vocabulary_size), the results of the product, which it may overwrite. As in
+// scale_logits(), scaled logits are fp32 or wider, so that they are not rounded a second time.
+ScaledLogits scale_slice(const at::Tensor& products, const LogitScaling& scaling, bool needs_gradient) {
+  if (scaling.is_identity()) return {products, {}, 1};
+  const at::Tensor x = products.to(products.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+  if (scaling.soft_cap == 0) return {x.mul_(scaling.scale), {}, scaling.scale};
+  const at::Tensor ratio = x.mul_(scaling.scale / scaling.soft_cap).tanh_(), logits = ratio * scaling.soft_cap;
+  if (!needs_gradient) return {logits, {}, scaling.scale};
+  // The derivative of c tanh(s x / c) is s - s tanh(s x / c)².
+  return {logits, ratio.square_().mul_(-scaling.scale).add_(scaling.scale), scaling.scale};
+}
+
 // Returns the sums (2) of `losses` (n, 2) over the rows. On a CPU the rows are added in order, so the result does not
 // depend on the number of threads; on a GPU the order of LibTorch's reduction is fixed.
 at::Tensor sum_of(const at::Tensor& losses) {
@@ -144,7 +170,9 @@ LossesAndGradients compute_losses(const CrossEntropyInput& input, NeedsGradient 
   for (int64_t begin = 0; begin < n; begin += slice_size) {
     const int64_t num_rows = std::min(slice_size, n - begin);
     at::Tensor hidden = input.hidden.narrow(0, begin, num_rows);
-    at::Tensor logits = product_nt(hidden, weight, bias);
+    const ScaledLogits scaled =
+        scale_slice(product_nt(hidden, weight, bias), input.targets.scaling, needs_gradient.any());
+    at::Tensor logits = scaled.logits;
     at::Tensor losses = result.losses.narrow(0, begin, num_rows);
     const at::Tensor device_targets = input.targets.device_targets.narrow(0, begin, num_rows);
     if (gpu && dtype_of(logits.scalar_type())) {
@@ -155,7 +183,8 @@ LossesAndGradients compute_losses(const CrossEntropyInput& input, NeedsGradient 
     } else {
       compute_fallback_losses(logits, device_targets, label_smoothing, needs_gradient.any(), losses);
     }
-    const at::Tensor& dlogits = logits;  // if a gradient is needed, the logits were replaced by their gradient
+    if (!needs_gradient.any()) continue;
+    const at::Tensor dlogits = scaled.gradient(logits, hidden.scalar_type());  // the logits are now their gradient
     if (needs_gradient.hidden) result.dhidden.narrow(0, begin, num_rows).copy_(product_nn(dlogits, weight));
     if (needs_gradient.weight) {
       at::Tensor dweight = result.dweight.narrow(0, 0, vocabulary_size), slice_dweight = product_tn(dlogits, hidden);
@@ -229,6 +258,13 @@ struct PreparedInputs {
 
 }  // namespace
 
+at::Tensor scale_logits(const at::Tensor& x, const LogitScaling& scaling) {
+  if (scaling.is_identity()) return x;
+  const at::Tensor wide = x.to(x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+  if (scaling.soft_cap == 0) return wide * scaling.scale;
+  return at::tanh(wide * (scaling.scale / scaling.soft_cap)) * scaling.soft_cap;
+}
+
 int64_t count_scored(const at::Tensor& targets, int64_t vocabulary_size) {
   const auto* begin = targets.const_data_ptr<int64_t>();
   const auto* end = begin + targets.numel();
@@ -244,12 +280,13 @@ int64_t count_scored(const at::Tensor& targets, int64_t vocabulary_size) {
 
 SlicedLoss sliced_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
                                 const at::Tensor& targets, int64_t vocabulary_size, double label_smoothing,
-                                const at::Tensor& device_targets) {
+                                const CrossEntropyArguments& arguments) {
   const PreparedInputs inputs(hidden, weight, bias,
                               {.cpu_targets = targets,
-                               .device_targets = device_targets,
+                               .device_targets = arguments.device_targets,
                                .vocabulary_size = vocabulary_size,
-                               .label_smoothing = label_smoothing});
+                               .label_smoothing = label_smoothing,
+                               .scaling = arguments.scaling});
   const auto requires_gradient = [](const at::Tensor& t) {
     return t.defined() && at::GradMode::is_enabled() && t.requires_grad();
   };
@@ -262,10 +299,11 @@ SlicedLoss sliced_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
 }
 
 at::Tensor sliced_log_probabilities(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
-                                    const at::Tensor& targets, int64_t vocabulary_size) {
+                                    const at::Tensor& targets, int64_t vocabulary_size, const LogitScaling& scaling) {
   at::NoGradGuard no_gradient;
-  const PreparedInputs inputs(hidden, weight, bias,
-                              {.cpu_targets = targets, .device_targets = {}, .vocabulary_size = vocabulary_size});
+  const PreparedInputs inputs(
+      hidden, weight, bias,
+      {.cpu_targets = targets, .device_targets = {}, .vocabulary_size = vocabulary_size, .scaling = scaling});
   const LossesAndGradients result = compute_losses({inputs.hidden, weight, inputs.bias, inputs.targets}, {});
   return result.losses.select(1, 0).neg().to(at::kFloat);
 }

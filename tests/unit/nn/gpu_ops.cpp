@@ -75,6 +75,8 @@ TEST_CASE("sliced cross-entropy and its gradients by GPU kernels agree with the 
   for (const bool bf16 : {false, true})
     for (const double smoothing : {0.0, 0.1})
       for (const auto& [with_gradient, with_bias] : {std::pair(true, true), {true, false}, {false, true}}) {
+        // Without label smoothing the logits are scaled and bounded.
+        const nn::LogitScaling scaling = smoothing == 0 ? nn::LogitScaling{0.5, 3} : nn::LogitScaling{};
         INFO("bf16 " << bf16 << ", smoothing " << smoothing << ", gradient " << with_gradient << ", bias "
                      << with_bias);
         const auto type = bf16 ? at::kBFloat16 : at::kFloat;
@@ -85,7 +87,7 @@ TEST_CASE("sliced cross-entropy and its gradients by GPU kernels agree with the 
           const c10::AutoGradMode mode(with_gradient);
           const at::Tensor h = leaf(to_type(h0)), w = leaf(to_type(w0)),
                            b = with_bias ? leaf(to_type(b0)) : at::Tensor();
-          const nn::SlicedLoss loss = nn::sliced_cross_entropy(h, w, b, targets, 39, smoothing);
+          const nn::SlicedLoss loss = nn::sliced_cross_entropy(h, w, b, targets, 39, smoothing, {scaling});
           CHECK(loss.num_scored == 18);
           if (with_gradient) (loss.smoothed * 0.37).backward();
           return Tensors{loss.smoothed.detach(),
@@ -93,7 +95,7 @@ TEST_CASE("sliced cross-entropy and its gradients by GPU kernels agree with the 
                          h.grad(),
                          w.grad(),
                          with_bias ? b.grad() : b,
-                         nn::sliced_log_probabilities(h, w, b, targets, 39)};
+                         nn::sliced_log_probabilities(h, w, b, targets, 39, scaling)};
         };
         const auto [cpu, gpu] = run_on_cpu_and_gpu([&] { return results(identity); });
         check_errors(gpu, cpu, results(in_double));

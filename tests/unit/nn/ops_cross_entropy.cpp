@@ -29,7 +29,8 @@ struct Reference {
 
 // Returns loss = (1 - e) nll + e / V Σ_j nll_j and its gradients in double precision, row by row; e: label smoothing.
 Reference reference(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
-                    const at::Tensor& targets, int64_t vocabulary_size, double e) {
+                    const at::Tensor& targets, int64_t vocabulary_size, double e,
+                    const nn::LogitScaling& scaling = {}) {
   at::Tensor h = hidden.to(at::kDouble).contiguous(), w = weight.to(at::kDouble).contiguous();
   at::Tensor b = bias.defined() ? bias.to(at::kDouble).contiguous() : at::zeros({weight.size(0)}, at::kDouble);
   Reference r{0,
@@ -44,7 +45,7 @@ Reference reference(const at::Tensor& hidden, const at::Tensor& weight, const at
   const double *hp = h.const_data_ptr<double>(), *wp = w.const_data_ptr<double>(), *bp = b.const_data_ptr<double>();
   double *dh = r.dhidden.data_ptr<double>(), *dw = r.dweight.data_ptr<double>(), *db = r.dbias.data_ptr<double>(),
          *terms = r.terms.data_ptr<double>();
-  std::vector<double> logits(static_cast<size_t>(vocabulary_size));
+  std::vector<double> logits(static_cast<size_t>(vocabulary_size)), slopes(logits.size());
   for (int64_t i = 0; i < h.size(0); ++i) {
     int64_t target = targets.const_data_ptr<int64_t>()[i];
     if (target < 0) continue;
@@ -52,6 +53,9 @@ Reference reference(const at::Tensor& hidden, const at::Tensor& weight, const at
     for (int64_t j = 0; j < vocabulary_size; ++j) {
       double x = bp[j];
       for (int64_t k = 0; k < d; ++k) x += hp[i * d + k] * wp[j * d + k];
+      x *= scaling.scale, slopes[static_cast<size_t>(j)] = scaling.scale;
+      if (const double c = scaling.soft_cap; c > 0)
+        slopes[static_cast<size_t>(j)] /= std::pow(std::cosh(x / c), 2), x = c * std::tanh(x / c);
       logits[static_cast<size_t>(j)] = x;
       max_logit = std::max(max_logit, x);
       r.largest_logit = std::max(r.largest_logit, std::abs(x));
@@ -65,8 +69,9 @@ Reference reference(const at::Tensor& hidden, const at::Tensor& weight, const at
     r.log_p.data_ptr<double>()[i] = -nll;
     for (int64_t j = 0; j < vocabulary_size; ++j) {
       const double p = std::exp(logits[static_cast<size_t>(j)] - lse),
-                   target_p = e / static_cast<double>(vocabulary_size) + (j == target ? 1 - e : 0), g = p - target_p;
-      db[j] += g, terms[j] += p + target_p;
+                   target_p = e / static_cast<double>(vocabulary_size) + (j == target ? 1 - e : 0),
+                   slope = slopes[static_cast<size_t>(j)], g = (p - target_p) * slope;
+      db[j] += g, terms[j] += (p + target_p) * slope;
       for (int64_t k = 0; k < d; ++k) {
         dh[i * d + k] += g * wp[j * d + k];
         dw[j * d + k] += g * hp[i * d + k];
@@ -130,6 +135,63 @@ TEST_CASE("sliced cross-entropy, its gradients and its log-probabilities match t
             log_p_error + rounding::bound(at::kFloat, at::kDouble, 1, max_abs(expected.log_p)));
     }
   }
+}
+
+TEST_CASE("the loss of scaled and bounded logits, its gradients and its log-probabilities match the equation",
+          "[ops]") {
+  at::manual_seed(6);
+  for (const nn::LogitScaling& scaling :
+       {nn::LogitScaling{0.25, 0}, nn::LogitScaling{1, 2}, nn::LogitScaling{3, 5}, nn::LogitScaling{1, 1e6}})
+    for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16})
+      for (const double e : {0.0, 0.2}) {
+        INFO("scale " << scaling.scale << ", soft cap " << scaling.soft_cap << ", " << type << ", smoothing " << e);
+        const int64_t n = 1100, vocabulary_size = 210;  // two slices
+        const at::Tensor h0 = at::randn({n, 6}).to(type), w0 = at::randn({vocabulary_size + 7, 6}).to(type),
+                         b0 = at::randn({vocabulary_size + 7}).to(type);
+        at::Tensor targets = at::randint(vocabulary_size, {n}, at::kLong);
+        targets[5] = -1;
+        const Reference expected = reference(h0, w0, b0, targets, vocabulary_size, e, scaling);
+        const auto leaf = [](const at::Tensor& t) { return t.detach().clone().requires_grad_(); };
+        const at::Tensor h = leaf(h0), w = leaf(w0), b = leaf(b0);
+        const nn::SlicedLoss loss = nn::sliced_cross_entropy(h, w, b, targets, vocabulary_size, e, {scaling});
+        loss.smoothed.backward();
+        const at::Tensor log_p = nn::sliced_log_probabilities(h, w, b, targets, vocabulary_size, scaling);
+        // The same loss by composed operations, with all logits in memory.
+        const at::Tensor hc = leaf(h0), wc = leaf(w0), bc = leaf(b0);
+        const at::Tensor logits = nn::scale_logits(at::linear(hc, wc, bc).narrow(1, 0, vocabulary_size), scaling),
+                         all_log_p = at::log_softmax(logits, 1), is_scored = targets.ge(0),
+                         composed_log_p = all_log_p.gather(1, targets.clamp_min(0).unsqueeze(1)).squeeze(1) * is_scored;
+        CHECK(logits.scalar_type() == (type == at::kDouble ? at::kDouble : at::kFloat));
+        if (scaling.soft_cap > 0) CHECK(max_abs(logits.detach()) <= scaling.soft_cap);
+        (composed_log_p.sum() * -(1 - e) - (all_log_p.mean(1) * is_scored).sum() * e).backward();
+        const auto is_near = [&](const at::Tensor& actual, const at::Tensor& composed, const at::Tensor& exact,
+                                 double magnitude) {
+          const double size = std::max(magnitude, max_abs(exact));
+          const double limit =
+              actual.scalar_type() == at::kDouble
+                  ? rounding::fp64_bound(n + vocabulary_size, size)
+                  : tolerance::composed_error_bound(error(composed, exact), numbers::unit_roundoff(type), size);
+          INFO("error " << error(actual, exact) << " of " << limit);
+          CHECK(error(actual, exact) <= limit);
+        };
+        is_near(log_p, composed_log_p.detach(), expected.log_p, expected.largest_logit);
+        is_near(h.grad(), hc.grad(), expected.dhidden, 2 * scaling.scale * max_abs(w0));
+        is_near(w.grad(), wc.grad(), expected.dweight, max_abs(expected.terms));
+        is_near(b.grad(), bc.grad(), expected.dbias, max_abs(expected.terms));
+        const double nll_error = std::abs(-composed_log_p.detach().sum().item<double>() - expected.nll);
+        CHECK(std::abs(loss.nll.item<double>() - expected.nll) <=
+              tolerance::composed_error_bound(nll_error, numbers::unit_roundoff(type), expected.nll));
+        CHECK(std::abs(loss.smoothed.item<double>() - expected.smoothed) <=
+              tolerance::composed_error_bound(nll_error, numbers::unit_roundoff(type), expected.smoothed));
+      }
+}
+
+TEST_CASE("logits with scale 1 and without bound are the results of the product, bit for bit", "[ops]") {
+  const at::Tensor h = at::randn({70, 8}), w = at::randn({33, 8}), targets = at::randint(33, {70}, at::kLong);
+  CHECK(nn::scale_logits(h, {}).is_same(h));
+  CHECK(nn::sliced_log_probabilities(h, w, {}, targets, 33, {1, 0})
+            .equal(nn::sliced_log_probabilities(h, w, {}, targets, 33)));
+  CHECK(nn::scale_logits(h.to(at::kBFloat16), {2, 0}).scalar_type() == at::kFloat);
 }
 
 TEST_CASE("weight rows past the vocabulary have zero gradient", "[ops]") {
