@@ -100,6 +100,11 @@ void check_bands(const ModelOptions& o, int64_t vocabulary_size) {
         "model.project_head", "an adaptive softmax with projections",
         has_one_table ? "model.cutoff_factor=1, without projections" : "a full softmax",
         str("set model.", has_one_table ? "cutoff_factor above 1" : "output_cutoffs", ", or model.project_head=false"));
+  if (!o.output_cutoffs.empty() && (o.output_scale != 1 || o.output_soft_cap != 0)) {
+    const std::string key = o.output_scale != 1 ? "model.output_scale" : "model.output_soft_cap";
+    refuse_usage(key, "a full softmax, whose logits the key changes", "an adaptive softmax",
+                 str("leave model.output_cutoffs out, or leave ", key, " out"));
+  }
   if (o.dropout_tail > 0 && o.output_cutoffs.empty())
     refuse_usage("model.dropout_tail", "an adaptive softmax, which has tails", "a full softmax",
                  "set model.output_cutoffs, or model.dropout_tail=0");

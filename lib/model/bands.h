@@ -43,8 +43,8 @@ class Bands {
 // Returns the width of a band's embeddings, d / factor^band, rounded down.
 int64_t band_width(const ModelOptions& options, size_t band);
 
-// Throws Error(usage) if the options of adaptive input and adaptive softmax contradict each other, if cutoffs are not
-// ascending and below `vocabulary_size`, or if a band would have the width 0.
+// Throws Error(usage) if the options of adaptive input and adaptive softmax contradict each other or other options of
+// the output layer, if cutoffs are not ascending and below `vocabulary_size`, or if a band would have the width 0.
 void check_bands(const ModelOptions& options, int64_t vocabulary_size);
 
 }  // namespace mh::model

@@ -27,11 +27,10 @@ class Bert : public LanguageModel {
       segment_table_ = &parameters_.add("encoder.segments.weight", {options_.bert.segments, options_.width},
                                         {embedding_init(options_, options_.width), true, false});
     if (options_.bert.embedding_norm)
-      embedding_norm_ = std::make_unique<LayerNorm>(parameters_, "encoder.embedding_norm", options_);
+      embedding_norm_ = std::make_unique<NormLayer>(parameters_, "encoder.embedding_norm", options_);
     for (int64_t i = 0; i < options_.layers; ++i)
       blocks_.emplace_back(parameters_, config, AttentionKind::encoder_self, i, str("encoder.layers.", i));
-    if (options_.final_norm && options_.norm == Norm::pre)
-      final_norm_ = std::make_unique<LayerNorm>(parameters_, "encoder.norm", options_);
+    final_norm_ = make_final_norm(parameters_, "encoder.norm", options_);
     output_layer_ = head->make(parameters_, options_, *embedding_, vocabulary_size);
   }
 
@@ -79,16 +78,16 @@ class Bert : public LanguageModel {
   std::unique_ptr<TokenEmbedding> embedding_;
   std::unique_ptr<PositionEncoding> position_encoding_;
   nn::Parameter* segment_table_ = nullptr;
-  std::unique_ptr<LayerNorm> embedding_norm_, final_norm_;
+  std::unique_ptr<NormLayer> embedding_norm_, final_norm_;
   std::deque<Block> blocks_;
   std::unique_ptr<OutputLayer> output_layer_;
 };
 
 class BertBackbone : public Backbone {
  public:
-  // Returns no groups: the bias of the task head `words` is not optional, and one table holds all entries of the
-  // vocabulary.
-  std::set<OptionGroup> option_groups() const override { return {}; }
+  // Leaves out the groups of the output layer: task heads have no options of logits, the bias of the task head `words`
+  // is not optional, and one table holds all entries of the vocabulary.
+  std::set<OptionGroup> option_groups() const override { return {OptionGroup::parallel_residual}; }
   std::unique_ptr<LanguageModel> make(const ModelConfig& config, const VocabularySizes& vocabulary_sizes,
                                       at::Device device) const override {
     check_head(config.model.bert);

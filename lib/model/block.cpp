@@ -1,5 +1,6 @@
-// Implements a transformer layer with pre-norm or post-norm. The layer supports the memory of Transformer-XL, and
-// interceptors that repeat rows (attention::Variants).
+// Implements a transformer layer with norms before or after its sublayers, and with sequential or parallel residual
+// connections. The layer supports the memory of Transformer-XL, and interceptors that repeat rows
+// (attention::Variants).
 #include "model/block.h"
 
 #include <cmath>
@@ -27,15 +28,24 @@ attention::AttentionLayer::Inits attention_inits(const ModelOptions& options) {
 
 }  // namespace
 
-// In the scheme transformer-xl, initial weights of layer norms are normal with mean 1 and standard deviation 0.02; in
-// other schemes they are 1.
-LayerNorm::LayerNorm(nn::ParameterList& parameters, const std::string& name, const ModelOptions& options)
-    : weight_(parameters.add(
+// In the scheme transformer-xl, initial weights of norms are normal with mean 1 and standard deviation 0.02; in other
+// schemes they are 1.
+NormLayer::NormLayer(nn::ParameterList& parameters, const std::string& name, const ModelOptions& options)
+    : type_(options.norm_type),
+      epsilon_(options.norm_epsilon),
+      weight_(parameters.add(
           name + ".weight", {options.width},
           {options.init == InitScheme::transformer_xl ? nn::Init::normal(1, 0.02) : nn::Init::constant(1), false,
            false})),
-      bias_(parameters.add(name + ".bias", {options.width}, {nn::Init::constant(0), false, false})),
-      epsilon_(options.norm_epsilon) {}
+      bias_(options.norm_bias && type_ == nn::NormType::layer
+                ? &parameters.add(name + ".bias", {options.width}, {nn::Init::constant(0), false, false})
+                : nullptr) {}
+
+std::unique_ptr<NormLayer> make_final_norm(nn::ParameterList& parameters, const std::string& name,
+                                           const ModelOptions& options) {
+  if (!options.final_norm || options.norm == Norm::post) return nullptr;
+  return std::make_unique<NormLayer>(parameters, name, options);
+}
 
 FeedForward::FeedForward(nn::ParameterList& parameters, const std::string& name, const ModelOptions& options,
                          std::string stream_prefix)
@@ -43,22 +53,42 @@ FeedForward::FeedForward(nn::ParameterList& parameters, const std::string& name,
   nn::Init weight_init = options.init == InitScheme::bert             ? nn::Init::truncated_normal(0.02)
                          : options.init == InitScheme::transformer_xl ? nn::Init::normal(0.02)
                                                                       : nn::Init::xavier_uniform();
-  auto add = [&](const char* suffix, std::vector<int64_t> shape, bool is_weight) {
-    return &parameters.add(name + suffix, std::move(shape),
-                           {is_weight ? weight_init : nn::Init::constant(0), is_weight, is_weight});
+  const auto add_weight = [&](const char* suffix, int64_t num_outputs, int64_t num_inputs) {
+    return &parameters.add(name + suffix, {num_outputs, num_inputs}, {weight_init, true, true});
   };
-  up_weight_ = add(".up.weight", {options.ffn, options.width}, true);
-  up_bias_ = add(".up.bias", {options.ffn}, false);
-  down_weight_ = add(".down.weight", {options.width, options.ffn}, true);
-  down_bias_ = add(".down.bias", {options.width}, false);
+  const auto add_bias = [&](const char* suffix, int64_t num_outputs) {
+    return options.ffn_bias ? &parameters.add(name + suffix, {num_outputs}, {nn::Init::constant(0), false, false})
+                            : nullptr;
+  };
+  if (options.gated_ffn) {
+    gate_weight_ = add_weight(".gate.weight", options.ffn, options.width);
+    gate_bias_ = add_bias(".gate.bias", options.ffn);
+  }
+  up_weight_ = add_weight(".up.weight", options.ffn, options.width);
+  up_bias_ = add_bias(".up.bias", options.ffn);
+  down_weight_ = add_weight(".down.weight", options.width, options.ffn);
+  down_bias_ = add_bias(".down.bias", options.width);
 }
 
 at::Tensor FeedForward::operator()(const at::Tensor& x, const nn::ForwardContext& forward_context,
                                    int64_t layer) const {
-  at::Tensor activations = nn::linear(x, {up_weight_}, {up_bias_}, activation_);
+  at::Tensor activations =
+      gate_weight_ != nullptr
+          ? nn::gated_activation(nn::linear(x, {gate_weight_, up_weight_}, {gate_bias_, up_bias_}), activation_)
+          : nn::linear(x, {up_weight_}, {up_bias_}, activation_);
   activations = nn::dropout(activations, dropout_, forward_context, stream_prefix_ + "ffn.activation",
                             static_cast<uint32_t>(layer));
   return nn::linear(activations, {down_weight_}, {down_bias_});
+}
+
+Block::SublayerNorms Block::make_norms(nn::ParameterList& parameters, const std::string& name,
+                                       const ModelOptions& options, bool has_norm_before) {
+  SublayerNorms norms;
+  if (options.norm != Norm::output && has_norm_before)
+    norms.norm = std::make_unique<NormLayer>(parameters, name + ".norm", options);
+  if (options.norm == Norm::around || options.norm == Norm::output)
+    norms.output_norm = std::make_unique<NormLayer>(parameters, name + ".output_norm", options);
+  return norms;
 }
 
 Block::Sublayer Block::make_sublayer(nn::ParameterList& parameters, const ModelConfig& config,
@@ -68,7 +98,7 @@ Block::Sublayer Block::make_sublayer(nn::ParameterList& parameters, const ModelC
   attention::AttentionLayer layer(parameters, options,
                                   attention::make_layer_spec(options, kind, layer_, config.model.width, name),
                                   attention_inits(config.model));
-  return {std::move(layer), LayerNorm(parameters, name + ".norm", config.model), std::move(stream_name)};
+  return {std::move(layer), make_norms(parameters, name, config.model), std::move(stream_name)};
 }
 
 Block::Block(nn::ParameterList& parameters, const ModelConfig& config, attention::AttentionKind kind, int64_t layer,
@@ -76,13 +106,15 @@ Block::Block(nn::ParameterList& parameters, const ModelConfig& config, attention
     : options_(config.model),
       layer_(layer),
       stream_prefix_(kind == attention::AttentionKind::encoder_self ? "encoder." : ""),
+      ffn_stream_name_(stream_prefix_ + "ffn.output"),
       self_attention_(make_sublayer(parameters, config, kind, name + ".self", stream_prefix_ + "attention.output")),
       cross_attention_(has_cross_attention
                            ? std::optional(make_sublayer(parameters, config, attention::AttentionKind::decoder_cross,
                                                          name + ".cross", "cross.output"))
                            : std::nullopt),
       ffn_(parameters, name + ".ffn", config.model, stream_prefix_),
-      ffn_norm_(parameters, name + ".ffn.norm", config.model) {}
+      ffn_norms_(
+          make_norms(parameters, name + ".ffn", config.model, config.model.residual != Residual::parallel_shared)) {}
 
 std::vector<attention::AttentionLayer*> Block::attention_layers() {
   if (!cross_attention_) return {&self_attention_.layer};
@@ -103,18 +135,22 @@ at::Tensor Block::repeat_for_variants(const at::Tensor& x) const {
 }
 
 Block::SublayerState Block::add_residual(const at::Tensor& x, const at::Tensor& y,
-                                         const nn::DropoutArguments& dropout_arguments, const LayerNorm& sublayer_norm,
-                                         const LayerNorm* next_norm) const {
+                                         const nn::DropoutArguments& dropout_arguments, const SublayerNorms& norms,
+                                         const NormLayer* next_norm) const {
   if (options_.norm == Norm::post) {
-    const at::Tensor norm = sublayer_norm.norm_of_sum(x, y, dropout_arguments);
+    const at::Tensor norm = norms.norm->norm_of_sum(x, y, dropout_arguments);
     return {norm, norm};
   }
-  if (next_norm == nullptr) return {nn::add(x, y, dropout_arguments), {}};
-  const nn::SumAndNorm sum_and_norm = next_norm->add_and_norm(x, y, dropout_arguments);
+  const at::Tensor output = norms.normalise_output(y);
+  if (next_norm == nullptr) {
+    const at::Tensor sum = nn::add(x, output, dropout_arguments);
+    return {sum, sum};
+  }
+  const nn::SumAndNorm sum_and_norm = next_norm->add_and_norm(x, output, dropout_arguments);
   return {sum_and_norm.sum, sum_and_norm.norm};
 }
 
-Block::SublayerState Block::attend(Sublayer& sublayer, const SublayerState& state, const LayerNorm& next_norm,
+at::Tensor Block::attention_output(Sublayer& sublayer, const SublayerState& state,
                                    const AttentionInputs& inputs) const {
   const at::Tensor &x = state.x, &memory = inputs.memory;
   at::Tensor query_input = state.sublayer_input, key_input = inputs.encoder_states;
@@ -122,20 +158,22 @@ Block::SublayerState Block::attend(Sublayer& sublayer, const SublayerState& stat
     key_input = query_input;
     if (memory.defined()) {
       key_input = at::cat({memory, x}, 1);
-      if (options_.norm == Norm::pre) {
-        key_input = sublayer.norm(key_input);
+      if (has_norms_before()) {
+        key_input = (*sublayer.norms.norm)(key_input);
         query_input = key_input.narrow(1, memory.size(1), x.size(1));
       }
     }
   }
-  const at::Tensor y = sublayer.layer.forward(query_input, key_input, inputs.mask, inputs.forward_context, inputs.cache,
-                                              inputs.observer);
-  // The interceptor of the attention layer may have repeated the rows of y for its variants (attention::Variants).
+  return sublayer.layer.forward(query_input, key_input, inputs.mask, inputs.forward_context, inputs.cache,
+                                inputs.observer);
+}
+
+Block::SublayerState Block::attend(Sublayer& sublayer, const SublayerState& state, const SublayerNorms& next_norms,
+                                   const AttentionInputs& inputs) const {
+  const at::Tensor &x = state.x, y = attention_output(sublayer, state, inputs);
   const at::Tensor residual = y.size(0) > x.size(0) ? sublayer.layer.repeat_for_variants(x) : x;
-  return add_residual(
-      residual, y,
-      {options_.dropout_attention, inputs.forward_context, sublayer.stream_name, static_cast<uint32_t>(layer_)},
-      sublayer.norm, &next_norm);
+  const NormLayer* next_norm = has_norms_before() ? next_norms.norm.get() : nullptr;
+  return add_residual(residual, y, attention_dropout(sublayer, inputs.forward_context), sublayer.norms, next_norm);
 }
 
 at::Tensor Block::forward(const at::Tensor& x, const attention::Mask& mask, const nn::ForwardContext& forward_context,
@@ -162,12 +200,13 @@ at::Tensor Block::forward(const at::Tensor& x, const attention::Mask& mask, cons
 at::Tensor Block::compute(const at::Tensor& x, const attention::Mask& mask, const nn::ForwardContext& forward_context,
                           const Caches& caches, attention::Observer* observer, const at::Tensor& memory,
                           EncoderOutput* encoder_output) {
-  // With pre-norm and a memory, attend() normalises the concatenation of the memory and x.
-  const bool normalises_x = options_.norm == Norm::pre && !memory.defined();
-  SublayerState state = attend(
-      self_attention_, {x, normalises_x ? self_attention_.norm(x) : x},
-      cross_attention_ ? cross_attention_->norm : ffn_norm_,
-      {.mask = mask, .forward_context = forward_context, .cache = caches.self, .observer = observer, .memory = memory});
+  const AttentionInputs self_inputs{
+      .mask = mask, .forward_context = forward_context, .cache = caches.self, .observer = observer, .memory = memory};
+  if (options_.residual != Residual::sequential) return compute_parallel(x, self_inputs);
+  // With a norm before the sublayer and a memory, attention_output() normalises the concatenation of the memory and x.
+  const bool normalises_x = has_norms_before() && !memory.defined();
+  SublayerState state = attend(self_attention_, {x, normalises_x ? (*self_attention_.norms.norm)(x) : x},
+                               cross_attention_ ? cross_attention_->norms : ffn_norms_, self_inputs);
   if (cross_attention_) {
     const auto repeat_encoder_output = [&](const attention::AttentionLayer& layer) {
       for (at::Tensor* t :
@@ -181,7 +220,7 @@ at::Tensor Block::compute(const at::Tensor& x, const attention::Mask& mask, cons
     const bool packs_rows = num_sources < sizes[0];
     if (packs_rows)
       for (at::Tensor* t : {&state.x, &state.sublayer_input}) *t = t->view({num_sources, -1, sizes[2]});
-    state = attend(*cross_attention_, state, ffn_norm_,
+    state = attend(*cross_attention_, state, ffn_norms_,
                    {.mask = encoder_output->mask,
                     .forward_context = forward_context,
                     .cache = caches.cross,
@@ -192,11 +231,24 @@ at::Tensor Block::compute(const at::Tensor& x, const attention::Mask& mask, cons
     repeat_encoder_output(cross_attention_->layer);
   }
   const at::Tensor z = ffn_(state.sublayer_input, forward_context, layer_);
-  return add_residual(
-             state.x, z,
-             {options_.dropout_ffn, forward_context, stream_prefix_ + "ffn.output", static_cast<uint32_t>(layer_)},
-             ffn_norm_, nullptr)
-      .x;
+  return add_residual(state.x, z, ffn_dropout(forward_context), ffn_norms_, nullptr).x;
+}
+
+at::Tensor Block::compute_parallel(const at::Tensor& x, const AttentionInputs& inputs) {
+  // With a norm before attention and a memory, attention_output() normalises the concatenation of the memory and x. The
+  // feed-forward sublayer reads the norm of x alone if it has no norm of its own.
+  const bool shares_norm = options_.residual == Residual::parallel_shared,
+             normalises_x = has_norms_before() && (shares_norm || !inputs.memory.defined());
+  const at::Tensor attention_input = normalises_x ? (*self_attention_.norms.norm)(x) : x,
+                   ffn_input = has_norms_before() && !shares_norm ? (*ffn_norms_.norm)(x) : attention_input;
+  const at::Tensor y = attention_output(self_attention_, {x, attention_input}, inputs),
+                   z = ffn_(ffn_input, inputs.forward_context, layer_);
+  const auto repeat_rows = [&](const at::Tensor& t) {
+    return y.size(0) > x.size(0) ? self_attention_.layer.repeat_for_variants(t) : t;
+  };
+  const at::Tensor sum = nn::add(repeat_rows(x), self_attention_.norms.normalise_output(y),
+                                 attention_dropout(self_attention_, inputs.forward_context));
+  return nn::add(sum, repeat_rows(ffn_norms_.normalise_output(z)), ffn_dropout(inputs.forward_context));
 }
 
 }  // namespace mh::model

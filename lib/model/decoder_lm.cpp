@@ -30,8 +30,7 @@ class DecoderLm : public LanguageModel {
     position_encoding_ = std::make_unique<PositionEncoding>(parameters_, options_, "decoder");
     for (int64_t i = 0; i < options_.layers; ++i)
       blocks_.emplace_back(parameters_, config, attention::AttentionKind::decoder_self, i, str("decoder.layers.", i));
-    if (options_.final_norm && options_.norm == Norm::pre)
-      final_norm_ = std::make_unique<LayerNorm>(parameters_, "decoder.norm", options_);
+    final_norm_ = make_final_norm(parameters_, "decoder.norm", options_);
     output_layer_ = make_output(parameters_, options_, *embedding_, vocabulary_size);
   }
 
@@ -72,14 +71,15 @@ class DecoderLm : public LanguageModel {
   std::unique_ptr<TokenEmbedding> embedding_;
   std::unique_ptr<PositionEncoding> position_encoding_;
   std::deque<Block> blocks_;
-  std::unique_ptr<LayerNorm> final_norm_;
+  std::unique_ptr<NormLayer> final_norm_;
   std::unique_ptr<OutputLayer> output_layer_;
 };
 
 class DecoderBackbone : public Backbone {
  public:
   std::set<OptionGroup> option_groups() const override {
-    return {OptionGroup::adaptive_input, OptionGroup::adaptive_softmax, OptionGroup::output_bias};
+    return {OptionGroup::adaptive_input, OptionGroup::adaptive_softmax, OptionGroup::output_bias,
+            OptionGroup::logit_scaling, OptionGroup::parallel_residual};
   }
   std::unique_ptr<LanguageModel> make(const ModelConfig& config, const VocabularySizes& vocabulary_sizes,
                                       at::Device device) const override {

@@ -101,14 +101,13 @@ class EncoderDecoder : public LanguageModel {
     embedding_ = make_token_embedding(parameters_, options_, vocabulary_sizes.target);
     source_position_encoding_ = std::make_unique<PositionEncoding>(parameters_, options_, "encoder");
     position_encoding_ = std::make_unique<PositionEncoding>(parameters_, options_, "decoder");
-    const bool has_final_norm = options_.final_norm && options_.norm == Norm::pre;
     for (int64_t i = 0; i < num_encoder_layers(options_); ++i)
       encoder_blocks_.emplace_back(parameters_, config, AttentionKind::encoder_self, i, str("encoder.layers.", i));
-    if (has_final_norm) encoder_final_norm_ = std::make_unique<LayerNorm>(parameters_, "encoder.norm", options_);
+    encoder_final_norm_ = make_final_norm(parameters_, "encoder.norm", options_);
     for (int64_t i = 0; i < options_.layers; ++i)
       decoder_blocks_.emplace_back(parameters_, config, AttentionKind::decoder_self, i, str("decoder.layers.", i),
                                    true);
-    if (has_final_norm) final_norm_ = std::make_unique<LayerNorm>(parameters_, "decoder.norm", options_);
+    final_norm_ = make_final_norm(parameters_, "decoder.norm", options_);
     output_layer_ = make_output(parameters_, options_, *embedding_, vocabulary_sizes.target);
   }
 
@@ -193,7 +192,7 @@ class EncoderDecoder : public LanguageModel {
   std::unique_ptr<TokenEmbedding> source_embedding_, embedding_;  // source_embedding_: null if shared with embedding_
   std::unique_ptr<PositionEncoding> source_position_encoding_, position_encoding_;
   std::deque<Block> encoder_blocks_, decoder_blocks_;
-  std::unique_ptr<LayerNorm> encoder_final_norm_, final_norm_;
+  std::unique_ptr<NormLayer> encoder_final_norm_, final_norm_;
   std::unique_ptr<OutputLayer> output_layer_;
 };
 
@@ -213,7 +212,7 @@ void check_encoder_decoder(const EncoderDecoderOptions& o, const VocabularySizes
 class EncoderDecoderBackbone : public Backbone {
  public:
   std::set<OptionGroup> option_groups() const override {
-    return {OptionGroup::adaptive_softmax, OptionGroup::output_bias};
+    return {OptionGroup::adaptive_softmax, OptionGroup::output_bias, OptionGroup::logit_scaling};
   }
   std::unique_ptr<LanguageModel> make(const ModelConfig& config, const VocabularySizes& vocabulary_sizes,
                                       at::Device device) const override {

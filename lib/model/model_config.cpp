@@ -66,18 +66,37 @@ void ModelOptions::describe(Fields& f) {
           between(1, 10000));
   f.field("width", width, "model width d, the size of hidden states", between(1, kMaxWidth));
   f.field("ffn", ffn, "inner width of the feed-forward sublayers", between(1, kMaxWidth));
-  f.choice("norm", norm, {{Norm::pre, "pre"}, {Norm::post, "post"}},
-           "position of layer norms: before each sublayer, or after each residual sum");
-  f.field("final_norm", final_norm, "apply a layer norm after the last layer; only with model.norm=pre");
+  f.choice("norm", norm, {{Norm::pre, "pre"}, {Norm::post, "post"}, {Norm::around, "around"}, {Norm::output, "output"}},
+           "position of norms; pre: before each sublayer; post: after each residual sum; around: before each sublayer "
+           "and on its output, before the residual sum; output: only on the output of each sublayer");
+  f.choice("norm_type", norm_type, {{nn::NormType::layer, "layer"}, {nn::NormType::rms, "rms"}},
+           "type of all norms; layer: layer norm; rms: RMS norm, weight * x / sqrt(mean(x^2) + epsilon), which has no "
+           "bias");
+  f.field("norm_bias", norm_bias, "add biases to layer norms");
+  f.field("final_norm", final_norm, "apply a norm after the last layer; not with model.norm=post");
+  f.choice(
+      "residual", residual,
+      {{Residual::sequential, "sequential"},
+       {Residual::parallel, "parallel"},
+       {Residual::parallel_shared, "parallel-shared"}},
+      "residual connections of a layer; sequential: the feed-forward sublayer reads the sum of the attention "
+      "sublayer; parallel: both sublayers read the input of the layer, each with a norm of its own, as in GPT-NeoX; "
+      "parallel-shared: both read the same norm of it, as in GPT-J");
   f.choice("positions", positions,
            {{Positions::sinusoidal, "sinusoidal"}, {Positions::learned, "learned"}, {Positions::none, "none"}},
            "absolute position embeddings that are added to token embeddings");
   f.field("max_positions", max_positions, "maximum sequence length with learned position embeddings, in tokens",
           between(1, 1 << 24));
   f.choice("activation", activation,
-           {{nn::Activation::relu, "relu"}, {nn::Activation::gelu, "gelu"}, {nn::Activation::gelu_tanh, "gelu-tanh"}},
+           {{nn::Activation::relu, "relu"},
+            {nn::Activation::gelu, "gelu"},
+            {nn::Activation::gelu_tanh, "gelu-tanh"},
+            {nn::Activation::silu, "silu"}},
            "activation of the feed-forward sublayers; gelu-tanh: as in GPT-2, x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 "
-           "x^3)))");
+           "x^3))); silu: x / (1 + exp(-x))");
+  f.field("gated_ffn", gated_ffn,
+          "multiply the inner vectors of the feed-forward sublayers by a gate: down(activation(gate x) * up x)");
+  f.field("ffn_bias", ffn_bias, "add biases to the feed-forward sublayers");
   f.field("tied", tied,
           "use the token embedding as the weights of the output layer; with cutoffs, each cluster (band) of "
           "the output layer uses the embedding table of the same cluster");
@@ -115,7 +134,10 @@ void ModelOptions::describe(Fields& f) {
   f.field("dropout_tail", dropout_tail,
           "dropout probability of the projected hidden states of each tail of the adaptive softmax", between(0, 0.999));
   f.field("output_bias", output_bias, "add a bias to the output layer");
-  f.field("norm_epsilon", norm_epsilon, "epsilon that layer norms add to the variance", positive());
+  f.field("output_scale", output_scale, "factor of the logits of the output layer", positive());
+  f.field("output_soft_cap", output_soft_cap,
+          "bound c of the logits of the output layer, which become c tanh(logit / c); 0: no bound", at_least(0));
+  f.field("norm_epsilon", norm_epsilon, "epsilon that norms add to the variance or the mean square", positive());
   f.choice(
       "init", init,
       {{InitScheme::fairseq, "fairseq"}, {InitScheme::bert, "bert"}, {InitScheme::transformer_xl, "transformer-xl"}},
@@ -131,7 +153,8 @@ std::vector<std::string> backbones_with(const std::string& key) {
       {"model.input_cutoffs", OptionGroup::adaptive_input},   {"model.output_cutoffs", OptionGroup::adaptive_softmax},
       {"model.cutoff_factor", OptionGroup::adaptive_softmax}, {"model.tied_projections", OptionGroup::adaptive_softmax},
       {"model.project_head", OptionGroup::adaptive_softmax},  {"model.dropout_tail", OptionGroup::adaptive_softmax},
-      {"model.output_bias", OptionGroup::output_bias}};
+      {"model.output_bias", OptionGroup::output_bias},        {"model.output_scale", OptionGroup::logit_scaling},
+      {"model.output_soft_cap", OptionGroup::logit_scaling},  {"model.residual", OptionGroup::parallel_residual}};
   const std::vector<std::string> key_parts = split(key, '.');
   if (key_parts.size() > 2) return {key_parts[1]};  // a key of the section model.NAME
   std::vector<std::string> names = backbones().names();
@@ -169,6 +192,19 @@ void refuse_unsupported_options(const ModelOptions& options) {
   }
 }
 
+// Throws Error(usage) for a parallel residual connection that contradicts the position of the norms.
+void check_residual(const ModelOptions& o) {
+  if (o.residual == Residual::sequential) return;
+  if (o.norm == Norm::post)
+    refuse_usage("model.residual", "sequential with model.norm=post, which normalises the sum of each sublayer",
+                 o.residual == Residual::parallel ? "parallel" : "parallel-shared",
+                 "set model.residual=sequential, or set model.norm=pre");
+  if (o.norm == Norm::output && o.residual == Residual::parallel_shared)
+    refuse_usage("model.residual",
+                 "sequential or parallel with model.norm=output, which has no norm before the sublayers",
+                 "parallel-shared", "set model.residual=parallel, or set model.norm=pre");
+}
+
 }  // namespace
 
 ModelConfig ModelConfig::read(Config& config) {
@@ -177,6 +213,7 @@ ModelConfig ModelConfig::read(Config& config) {
   OtherBackbones other_backbones{c.model};
   config.read("model", other_backbones);
   refuse_unsupported_options(c.model);
+  check_residual(c.model);
   const auto layer_counts = backbones().make(c.model.backbone, "model.backbone")->layer_counts(c.model);
   c.attention.read(config, layer_counts);
   if (c.model.positions == Positions::sinusoidal && c.model.width % 2 != 0)

@@ -17,7 +17,13 @@
 
 namespace mh::model {
 
-enum class Norm { pre, post };
+// The norms of a sublayer f with input x. pre: x + f(norm(x)); post: norm(x + f(x)); around: x +
+// output_norm(f(norm(x))); output: x + output_norm(f(x)).
+enum class Norm { pre, post, around, output };
+// The residual connections of a layer. sequential: each sublayer adds its output to its input; parallel: attention and
+// feed-forward sublayer read the same x, and the layer adds both outputs to x; parallel_shared: they also read the same
+// norm(x).
+enum class Residual { sequential, parallel, parallel_shared };
 enum class Positions { sinusoidal, learned, none };
 enum class InitScheme { fairseq, bert, transformer_xl };
 enum class InitialMemory { empty, zeros };
@@ -53,10 +59,15 @@ struct ModelOptions {
   int64_t width = 512;
   int64_t ffn = 2048;
   Norm norm = Norm::pre;
+  nn::NormType norm_type = nn::NormType::layer;
+  bool norm_bias = true;
   bool final_norm = true;
+  Residual residual = Residual::sequential;
   Positions positions = Positions::sinusoidal;
   int64_t max_positions = 1024;
   nn::Activation activation = nn::Activation::relu;
+  bool gated_ffn = false;
+  bool ffn_bias = true;
   bool tied = true;
   std::vector<int64_t> input_cutoffs;
   std::vector<int64_t> output_cutoffs;
@@ -73,6 +84,8 @@ struct ModelOptions {
   double dropout_output = 0;
   double dropout_tail = 0;
   bool output_bias = false;
+  double output_scale = 1;
+  double output_soft_cap = 0;
   double norm_epsilon = 1e-5;
   InitScheme init = InitScheme::fairseq;
   EncoderDecoderOptions encoder_decoder;
@@ -111,9 +124,10 @@ struct ModelConfig {
   std::string toml() const;  // returns [model] and [attention] as TOML
 };
 
-// The groups of keys in [model] that only some backbones support: adaptive input embeddings, adaptive softmax, and the
-// bias of the output layer. A table in model_config.cpp lists the keys of each group.
-enum class OptionGroup { adaptive_input, adaptive_softmax, output_bias };
+// The groups of keys in [model] that only some backbones support: adaptive input embeddings, adaptive softmax, bias of
+// the output layer, scale and bound of the logits, and parallel residual connections. A table in model_config.cpp lists
+// the keys of each group.
+enum class OptionGroup { adaptive_input, adaptive_softmax, output_bias, logit_scaling, parallel_residual };
 
 // The factory of a model architecture, such as "decoder" or "bert".
 class Backbone {

@@ -37,8 +37,7 @@ class TransformerXl : public LanguageModel {
         refuse_usage(self_attention.layer_spec().name, "stages that support a memory", "a stage without this support",
                      "choose stages with this support, or set model.transformer-xl.memory=0");
     }
-    if (options_.final_norm && options_.norm == Norm::pre)
-      final_norm_ = std::make_unique<LayerNorm>(parameters_, "decoder.norm", options_);
+    final_norm_ = make_final_norm(parameters_, "decoder.norm", options_);
     output_layer_ = make_output(parameters_, options_, *embedding_, vocabulary_size);
   }
 
@@ -148,14 +147,15 @@ class TransformerXl : public LanguageModel {
   nn::ParameterList parameters_;
   std::unique_ptr<TokenEmbedding> embedding_;
   std::deque<Block> blocks_;
-  std::unique_ptr<LayerNorm> final_norm_;
+  std::unique_ptr<NormLayer> final_norm_;
   std::unique_ptr<OutputLayer> output_layer_;
 };
 
 class TransformerXlBackbone : public Backbone {
  public:
   std::set<OptionGroup> option_groups() const override {
-    return {OptionGroup::adaptive_input, OptionGroup::adaptive_softmax, OptionGroup::output_bias};
+    return {OptionGroup::adaptive_input, OptionGroup::adaptive_softmax, OptionGroup::output_bias,
+            OptionGroup::logit_scaling, OptionGroup::parallel_residual};
   }
   std::unique_ptr<LanguageModel> make(const ModelConfig& config, const VocabularySizes& vocabulary_sizes,
                                       at::Device device) const override {

@@ -1,5 +1,6 @@
 // The embeddings and the sublayers of a transformer as naive loops in double precision, with the parameters of a model.
-// The sublayers are attention (oracle/attention.h) and feed-forward, each with residual connection and layer norm.
+// The sublayers are attention (oracle/attention.h) and feed-forward. A parameter that the model lacks, such as a bias,
+// is left out of the equations.
 #pragma once
 
 #include <algorithm>
@@ -18,17 +19,35 @@ struct NaiveSublayers {
   bool is_pre_norm;
   int64_t width = 16, heads = 4;
   int64_t head_size = 0;  // 0: width / heads
-  bool is_gelu = false;   // whether the activation is GELU; false: ReLU
+  mh::nn::Activation activation_kind = mh::nn::Activation::relu;
   double epsilon = 1e-5;
+  mh::nn::NormType norm_type = mh::nn::NormType::layer;
 
   double activation(double v) const {
-    return is_gelu ? 0.5 * v * (1 + std::erf(v / std::sqrt(2.0))) : std::max(0.0, v);
+    switch (activation_kind) {
+      case mh::nn::Activation::none:
+        return v;
+      case mh::nn::Activation::relu:
+        return std::max(0.0, v);
+      case mh::nn::Activation::gelu:
+        return 0.5 * v * (1 + std::erf(v / std::sqrt(2.0)));
+      case mh::nn::Activation::gelu_tanh:
+        return 0.5 * v * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
+      case mh::nn::Activation::silu:
+        return v / (1 + std::exp(-v));
+    }
+    return v;
   }
 
+  bool has_parameter(const std::string& name) const { return model.parameters().find(name) != nullptr; }
   // Returns the entries of the parameter `name` of the model, row-major.
   std::vector<double> parameter(const std::string& name) const {
     const at::Tensor x = model.parameters().find(name)->master().detach().to(at::kDouble).contiguous();
     return {x.const_data_ptr<double>(), x.const_data_ptr<double>() + x.numel()};
+  }
+  // Returns the entries of the bias `name`; `size` zeros if the model has no such parameter.
+  std::vector<double> bias(const std::string& name, size_t size) const {
+    return has_parameter(name) ? parameter(name) : std::vector<double>(size);
   }
   using HiddenStates = std::vector<std::vector<double>>;  // [position][feature]
 
@@ -56,12 +75,13 @@ struct NaiveSublayers {
       }
     return table;
   }
-  HiddenStates layer_norm(const std::string& name, const HiddenStates& x) const {
-    const auto w = parameter(name + ".weight"), b = parameter(name + ".bias");
+  HiddenStates norm(const std::string& name, const HiddenStates& x) const {
+    const auto w = parameter(name + ".weight"), b = bias(name + ".bias", w.size());
     HiddenStates y = x;
     for (auto& row : y) {
       double mean = 0, variance = 0;
-      for (double v : row) mean += v / static_cast<double>(width);
+      if (norm_type == mh::nn::NormType::layer)
+        for (double v : row) mean += v / static_cast<double>(width);
       for (double v : row) variance += (v - mean) * (v - mean) / static_cast<double>(width);
       for (size_t c = 0; c < row.size(); ++c) row[c] = (row[c] - mean) / std::sqrt(variance + epsilon) * w[c] + b[c];
     }
@@ -77,45 +97,55 @@ struct NaiveSublayers {
       for (double& v : x[t]) v += y[i++];
     return x;
   }
-  // Returns the output of an attention sublayer. `source`: encoder outputs that cross-attention reads; null:
-  // self-attention.
-  HiddenStates attention_sublayer(const std::string& name, const HiddenStates& x, const HiddenStates* source,
-                                  bool causal) const {
+  // Returns the output of an attention layer for `in`, (length, d), row-major, without norm and residual connection.
+  // `source`: encoder outputs that cross-attention reads; null: self-attention.
+  std::vector<double> attention_output(const std::string& name, const HiddenStates& in, const HiddenStates* source,
+                                       bool causal) const {
     Weights w;
     for (const char* projection : {"query", "key", "value", "output"})
       for (const char* suffix : {".weight", ".bias"})
-        w[std::string(projection) + suffix] = parameter(name + "." + projection + suffix);
-    const HiddenStates in = is_pre_norm ? layer_norm(name + ".norm", x) : x,
-                       key_inputs = source != nullptr ? *source : in;
-    const Sizes sizes{1,
-                      static_cast<int64_t>(x.size()),
-                      static_cast<int64_t>(key_inputs.size()),
-                      width,
-                      heads,
-                      head_size > 0 ? head_size : width / heads,
-                      head_size > 0 ? head_size : width / heads};
-    const HiddenStates y = add(x, attention(sizes, flatten(in), flatten(key_inputs), w,
-                                            [&](int64_t, int64_t t, int64_t s) { return !causal || s <= t; }));
-    return is_pre_norm ? y : layer_norm(name + ".norm", y);
+        if (const std::string parameter_name = name + "." + projection + suffix; has_parameter(parameter_name))
+          w[std::string(projection) + suffix] = parameter(parameter_name);
+    const HiddenStates& key_inputs = source != nullptr ? *source : in;
+    const Sizes sizes{1,     static_cast<int64_t>(in.size()),           static_cast<int64_t>(key_inputs.size()),  width,
+                      heads, head_size > 0 ? head_size : width / heads, head_size > 0 ? head_size : width / heads};
+    return attention(sizes, flatten(in), flatten(key_inputs), w,
+                     [&](int64_t, int64_t t, int64_t s) { return !causal || s <= t; });
+  }
+  // Returns W x + b for a vector x, with the parameters `name`.weight and `name`.bias.
+  std::vector<double> dense(const std::string& name, const std::vector<double>& x) const {
+    const auto w = parameter(name + ".weight");
+    std::vector<double> y = bias(name + ".bias", w.size() / x.size());
+    for (size_t o = 0; o < y.size(); ++o)
+      for (size_t c = 0; c < x.size(); ++c) y[o] += w[o * x.size() + c] * x[c];
+    return y;
+  }
+  // Returns the output of a feed-forward layer for `in`, (length, d), row-major, without norm and residual connection.
+  // The layer has a gate if the model has the parameter `name`.gate.weight.
+  std::vector<double> feed_forward_output(const std::string& name, const HiddenStates& in) const {
+    HiddenStates y;
+    for (const auto& row : in) {
+      std::vector<double> inner = dense(name + ".up", row);
+      if (has_parameter(name + ".gate.weight")) {
+        const std::vector<double> gate = dense(name + ".gate", row);
+        for (size_t i = 0; i < inner.size(); ++i) inner[i] *= activation(gate[i]);
+      } else {
+        for (double& v : inner) v = activation(v);
+      }
+      y.push_back(dense(name + ".down", inner));
+    }
+    return flatten(y);
+  }
+  // Return the result of a sublayer with pre-norm or post-norm and a residual connection.
+  HiddenStates attention_sublayer(const std::string& name, const HiddenStates& x, const HiddenStates* source,
+                                  bool causal) const {
+    const HiddenStates in = is_pre_norm ? norm(name + ".norm", x) : x;
+    const HiddenStates y = add(x, attention_output(name, in, source, causal));
+    return is_pre_norm ? y : norm(name + ".norm", y);
   }
   HiddenStates feed_forward_sublayer(const std::string& name, const HiddenStates& x) const {
-    const auto up_weight = parameter(name + ".up.weight"), up_bias = parameter(name + ".up.bias"),
-               down_weight = parameter(name + ".down.weight"), down_bias = parameter(name + ".down.bias");
-    const HiddenStates in = is_pre_norm ? layer_norm(name + ".norm", x) : x;
-    HiddenStates y = x;
-    for (size_t t = 0; t < x.size(); ++t) {
-      std::vector<double> inner;
-      for (size_t i = 0; i < up_bias.size(); ++i) {
-        double v = up_bias[i];
-        for (size_t c = 0; c < in[t].size(); ++c) v += up_weight[i * in[t].size() + c] * in[t][c];
-        inner.push_back(activation(v));
-      }
-      for (size_t c = 0; c < y[t].size(); ++c) {
-        y[t][c] += down_bias[c];
-        for (size_t i = 0; i < inner.size(); ++i) y[t][c] += down_weight[c * inner.size() + i] * inner[i];
-      }
-    }
-    return is_pre_norm ? y : layer_norm(name + ".norm", y);
+    const HiddenStates y = add(x, feed_forward_output(name, is_pre_norm ? norm(name + ".norm", x) : x));
+    return is_pre_norm ? y : norm(name + ".norm", y);
   }
 };
 

@@ -82,7 +82,7 @@ class WordsHead : public OutputLayer {
   nn::Activation activation_;
   int64_t vocabulary_size_, num_scored_rows_;
   Dense transform_;
-  LayerNorm norm_;
+  NormLayer norm_;
   nn::Parameter* weight_;
   nn::Parameter& bias_;
   // Pooler and dense layer (2, d) of next-sentence prediction; null without model.bert.next_sentence.

@@ -84,7 +84,7 @@ struct Reference : reference::NaiveSublayers {
     for (int64_t i = 0; i < encoder_layers; ++i)
       m = feed_forward_sublayer(str("encoder.layers.", i, ".ffn"),
                                 attention_sublayer(str("encoder.layers.", i, ".self"), m, nullptr, false));
-    if (is_pre_norm) m = layer_norm("encoder.norm", m);
+    if (is_pre_norm) m = norm("encoder.norm", m);
     HiddenStates x = embed_positions("decoder", target);
     for (int64_t i = 0; i < num_layers; ++i) {
       const std::string name = str("decoder.layers.", i);
@@ -92,7 +92,7 @@ struct Reference : reference::NaiveSublayers {
       x = attention_sublayer(name + ".cross", x, &m, false);
       x = feed_forward_sublayer(name + ".ffn", x);
     }
-    return is_pre_norm ? layer_norm("decoder.norm", x) : x;
+    return is_pre_norm ? norm("decoder.norm", x) : x;
   }
 };
 
