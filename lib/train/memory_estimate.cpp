@@ -38,10 +38,14 @@ int64_t activation_bytes(const RunConfig& run, model::LanguageModel& model, int6
   for (const attention::AttentionLayer* layer : model.attention_layers()) {
     const attention::LayerSpec& s = layer->layer_spec();
     const bool is_cross = s.kind == attention::AttentionKind::decoder_cross;
-    // Per token: queries, keys, values and concatenated head outputs; four fp32 tensors of the layer norms, residuals
-    // and dropout; the input and the output of the feed-forward activation.
+    // Per token: queries, keys, values and concatenated head outputs; four fp32 tensors of the norms, residuals and
+    // dropout; the inputs of output norms; the input, of twice the width with a gate, and the output of the
+    // feed-forward activation.
+    const int64_t num_sublayers = is_cross ? 1 : 2, num_ffn_tensors = is_cross ? 0 : options.gated_ffn ? 3 : 2;
+    const bool has_output_norms = options.norm == model::Norm::around || options.norm == model::Norm::output;
     int64_t sublayer_bytes = tokens * (element_bytes * 2 * (s.heads * s.key_size + s.value_heads * s.value_size) +
-                                       4 * 4 * options.width + element_bytes * 2 * (is_cross ? 0 : options.ffn));
+                                       4 * 4 * options.width + element_bytes * num_ffn_tensors * options.ffn);
+    if (has_output_norms) sublayer_bytes += tokens * element_bytes * num_sublayers * options.width;
     if (!layer->reasons_not_fused(true).empty()) {
       // Attention probabilities in fp32, and, with dropout, also the probabilities after dropout.
       const int64_t num_copies = run.model.attention.layer(s.kind, s.layer).dropout > 0 ? 2 : 1;
