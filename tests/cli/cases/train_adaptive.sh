@@ -65,6 +65,7 @@ expect_refused "model.project_head: expected an adaptive softmax" --set model.cu
   --set model.project_head=true
 expect_refused "model.dropout_tail: expected an adaptive softmax" --set 'model.output_cutoffs=[]' --set model.tied=false \
   --set model.tied_projections=false
+expect_refused "model.output_soft_cap: expected a full softmax" --set model.output_soft_cap=30
 expect_refused "train.label_smoothing: expected 0" --set train.label_smoothing=0.1
 expect_refused "model.transformer-xl.memory: expected model.backbone='transformer-xl'" --set model.transformer-xl.memory=4 --set train.batch.order=streams
 expect_refused "model.transformer-xl.same_length: expected model.backbone='transformer-xl'" --set model.transformer-xl.same_length=true

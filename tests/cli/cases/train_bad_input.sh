@@ -16,6 +16,8 @@ record_refused 2 --set attention.mixer=nnoe
 record_refused 2 --set train.lr=fast
 record_refused 2 --set model.final_norm=1
 record_refused 2 --set model.norm=3
+record_refused 2 --set model.norm=post --set model.residual=parallel
+record_refused 2 --set model.norm=output --set model.residual=parallel-shared
 record_refused 2 --set train.optimizer.betas=0.9
 expect 2 mh-train --config c.toml --train t.mhs --out run --set $'train.lr=1\nb = 2'
 expect 2 mh-train --config c.toml --train t.mhs --out run --set $'model.norm=\xff'

@@ -109,6 +109,25 @@ TEST_CASE("scoring many ablated models in one pass over the text gives the score
     }
 }
 
+TEST_CASE("scoring many ablated models in one pass is exact with parallel residual connections and output norms",
+          "[ablation]") {
+  const auto text = make_text(41);
+  const data::Text corpus = corpora::text_of(text, 0);
+  for (const std::string lines :
+       {"residual = 'parallel'\n", "residual = 'parallel-shared'\nnorm_type = 'rms'\n",
+        "residual = 'parallel'\nnorm = 'output'\ngated_ffn = true\n", "norm = 'around'\nnorm_bias = false\n"})
+    for (const std::string attention : {"", "mixer = 'mixhead-a'\n"})
+      for (const std::string backbone :
+           {"", "backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 9\n"}) {
+        INFO(lines << backbone << attention);
+        const auto model = build_model(lines + backbone, attention);
+        data::ScoringOptions scoring_options;
+        scoring_options.block = 6, scoring_options.streams = backbone.empty() ? 0 : 3;
+        scoring_options.batch = 2;
+        check_against_reference({*model, corpus, scoring_options, SideSelection::whole});
+      }
+}
+
 TEST_CASE("ablating only score, value or output heads in layers with unequal head counts equals separate evaluations",
           "[ablation]") {
   const auto text = make_text(77);

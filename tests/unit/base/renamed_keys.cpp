@@ -174,6 +174,19 @@ TEST_CASE("the earlier keys 'of' and 'kept' of pruned mixtures configure origina
                       "mixture-of-heads.original_heads = 4\nmixture-of-heads.kept_heads = [0, 1]\n"));
 }
 
+TEST_CASE("keys of norms, residual connections, feed-forward sublayers and logits keep their names and values",
+          "[renamed]") {
+  for (const char* key :
+       {"model.norm", "model.norm_type", "model.norm_bias", "model.final_norm", "model.residual", "model.gated_ffn",
+        "model.ffn_bias", "model.activation", "model.output_scale", "model.output_soft_cap"})
+    for (const char* value : {"true", "2.5", "\"parallel-shared\""}) {
+      const auto assignments = convert_renamed({key, value}, "test");
+      REQUIRE(assignments.size() == 1);
+      CHECK(assignments[0].key == key);
+      CHECK(assignments[0].text == value);
+    }
+}
+
 TEST_CASE("of several assignments to the old and the new name of a key, the last assignment wins", "[renamed]") {
   Config config;
   config.load_text("[train]\noptimizer = 'adamw'\nblock = 3\n", "test");
