@@ -518,6 +518,13 @@ void MappedFile::require_full_size() const {
                  "a file that another program has shortened", "restore the file");
 }
 
+void MappedFile::release(size_t first, size_t size) const {
+  const auto page_size = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t begin = (first + page_size - 1) / page_size * page_size, end = (first + size) / page_size * page_size;
+  // A failure only leaves the pages in memory.
+  if (begin < end && end <= size_) madvise(const_cast<uint8_t*>(data_) + begin, end - begin, MADV_DONTNEED);
+}
+
 bool MappedFile::is_mappable(const std::string& path) {
   struct stat status {};
   return path != "-" && stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);

@@ -107,6 +107,10 @@ class MappedFile {
   // file without checksums, since in a shortened file the bytes of the last page after the new end read as zeros,
   // without SIGBUS. Accepts a file that was renamed, removed or replaced, whose data stay complete.
   void require_full_size() const;
+  // Releases the memory of the pages that lie completely within the bytes first, …, first + size - 1. The bytes stay
+  // readable; the next access reads them from the file again. Callers that read a large file once use this function, so
+  // that the file does not fill the memory of the process.
+  void release(size_t first, size_t size) const;
   // Returns whether `path` names a regular file, which can be mapped, instead of "-", a pipe or a device.
   static bool is_mappable(const std::string& path);
 

@@ -327,6 +327,11 @@ void Checkpoint::require_full_size() const {
   if (file_ != nullptr) file_->require_full_size();
 }
 
+void Checkpoint::release(const std::string& name) const {
+  const auto [index, offset] = locations_.at(name);
+  if (file_ != nullptr) file_->release(offset, tensor_infos_[index].num_bytes());
+}
+
 std::string to_base64(const std::string& bytes) {
   static const char* digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string text;

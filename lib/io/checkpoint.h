@@ -92,6 +92,8 @@ class Checkpoint {
   // Throws Error(input) if another program has shortened the file, see MappedFile::require_full_size(). A caller that
   // has read tensors of a file without checksums calls this function afterwards.
   void require_full_size() const;
+  // Releases the memory of the mapped pages of a tensor of this file. data() stays valid, and reads the file again.
+  void release(const std::string& name) const;
 
  private:
   struct Header;

@@ -1,13 +1,13 @@
 #include "io/tensor_files.h"
 
-#include <bit>
-#include <cstring>
+#include <algorithm>
 #include <filesystem>
 #include <set>
 
 #include "base/json.h"
 #include "base/json_types.h"
 #include "base/text.h"
+#include "io/float_formats.h"
 #include "io/pickle.h"
 
 namespace mh::io {
@@ -18,37 +18,17 @@ class Safetensors : public TensorFile {
  public:
   explicit Safetensors(const std::string& path) : file_(path) {}
   const std::vector<TensorInfo>& tensors() const override { return file_.tensors(); }
-  std::vector<uint8_t> read_bytes(const std::string& name) const override {
-    const auto* data = static_cast<const uint8_t*>(file_.data(name));
-    std::vector<uint8_t> bytes(data, data + file_.find(name)->num_bytes());
+  std::span<const uint8_t> bytes(const std::string& name, std::vector<uint8_t>&) const override {
+    return {static_cast<const uint8_t*>(file_.data(name)), file_.find(name)->num_bytes()};
+  }
+  void finish(const std::string& name) const override {
     file_.require_full_size();  // the file of another program may lack checksums
-    return bytes;
+    file_.release(name);
   }
 
  private:
   Checkpoint file_;
 };
-
-float from_half(uint16_t half) {
-  const uint32_t sign = (half & 0x8000U) << 16, exponent = half >> 10 & 31U, fraction = half & 0x3FFU;
-  if (exponent == 0) {  // zero and subnormal numbers
-    const float value = static_cast<float>(fraction) * 0x1p-24F;
-    return sign != 0 ? -value : value;
-  }
-  const uint32_t float_exponent = exponent == 31 ? 255 : exponent + 112;
-  return std::bit_cast<float>(sign | float_exponent << 23 | fraction << 13);
-}
-
-template <class Number, class Convert>
-std::vector<float> convert_elements(const std::vector<uint8_t>& bytes, const Convert& convert) {
-  std::vector<float> out(bytes.size() / sizeof(Number));
-  for (size_t i = 0; i < out.size(); ++i) {
-    Number number;
-    std::memcpy(&number, bytes.data() + i * sizeof number, sizeof number);
-    out[i] = convert(number);
-  }
-  return out;
-}
 
 // Reads the index of a Hugging Face folder: returns the names of its files, and inserts the names of its tensors into
 // `tensor_names`.
@@ -79,6 +59,14 @@ std::set<std::string> files_of_index(const std::string& path, std::set<std::stri
 
 }  // namespace
 
+std::vector<uint8_t> TensorFile::read_bytes(const std::string& name) const {
+  std::vector<uint8_t> copied_bytes;
+  const std::span<const uint8_t> tensor_bytes = bytes(name, copied_bytes);
+  std::vector<uint8_t> result(tensor_bytes.begin(), tensor_bytes.end());
+  finish(name);
+  return result;
+}
+
 std::unique_ptr<TensorFile> open_safetensors(const std::string& path) { return std::make_unique<Safetensors>(path); }
 
 void TensorFiles::add(const std::string& path, std::unique_ptr<TensorFile> file) {
@@ -96,23 +84,54 @@ const TensorFiles::Entry* TensorFiles::find(const std::string& name) const {
   return it == entries_.end() ? nullptr : &it->second;
 }
 
-std::vector<float> TensorFiles::read_fp32(const std::string& name) const {
+void TensorFiles::Reader::read(int64_t first, int64_t count, float* out) const {
+  const DType type = entry_->info.type;
+  to_fp32(type, bytes_.data() + static_cast<size_t>(first) * element_bytes(type), static_cast<size_t>(count), out);
+}
+
+void TensorFiles::Reader::finish() const { entry_->file->finish(entry_->info.name); }
+
+TensorFiles::Reader TensorFiles::open(const std::string& name) const {
   const Entry& entry = entries_.at(name);
-  const std::vector<uint8_t> bytes = entry.file->read_bytes(name);
-  switch (entry.info.type) {
-    case DType::f64:
-      return convert_elements<double>(bytes, [](double x) { return static_cast<float>(x); });
-    case DType::f32:
-      return convert_elements<float>(bytes, [](float x) { return x; });
-    case DType::f16:
-      return convert_elements<uint16_t>(bytes, from_half);
-    case DType::bf16:
-      return convert_elements<uint16_t>(bytes, [](uint16_t x) { return std::bit_cast<float>(uint32_t{x} << 16); });
-    default:
-      refuse_input(entry.path + ": " + name, "floating-point numbers (F32, F16, BF16 or F64)",
-                   str("the type ", name_of(entry.info.type)),
-                   "copy the folder again; the tensor belongs to another model");
+  if (!is_floating_point(entry.info.type))
+    refuse_input(entry.path + ": " + name, "floating-point numbers (F32, F16, BF16 or F64)",
+                 str("the type ", name_of(entry.info.type)),
+                 "copy the folder again; the tensor belongs to another model");
+  Reader reader;
+  reader.entry_ = &entry;
+  reader.bytes_ = entry.file->bytes(name, reader.copied_bytes_);
+  return reader;
+}
+
+std::vector<float> TensorFiles::read_fp32(const std::string& name) const {
+  const Reader reader = open(name);
+  std::vector<float> elements(reader.bytes_.size() / element_bytes(reader.entry_->info.type));
+  reader.read(0, static_cast<int64_t>(elements.size()), elements.data());
+  reader.finish();
+  return elements;
+}
+
+bool TensorFiles::are_equal(const std::string& name, const std::string& other_name) const {
+  const TensorInfo &a = entries_.at(name).info, &b = entries_.at(other_name).info;
+  if (a.shape != b.shape) return false;
+  const Reader a_reader = open(name), b_reader = open(other_name);
+  bool are_equal = true;
+  if (a.type == b.type) {
+    are_equal = std::ranges::equal(a_reader.bytes_, b_reader.bytes_);
+  } else {
+    constexpr int64_t kBlock = 1 << 16;  // elements
+    std::vector<float> a_elements(kBlock), b_elements(kBlock);
+    const auto num_elements = static_cast<int64_t>(a_reader.bytes_.size() / element_bytes(a.type));
+    for (int64_t first = 0; are_equal && first < num_elements; first += kBlock) {
+      const int64_t count = std::min(kBlock, num_elements - first);
+      a_reader.read(first, count, a_elements.data());
+      b_reader.read(first, count, b_elements.data());
+      are_equal = std::equal(a_elements.begin(), a_elements.begin() + count, b_elements.begin());
+    }
   }
+  a_reader.finish();
+  b_reader.finish();
+  return are_equal;
 }
 
 TensorFiles open_model_files(const std::string& folder) {

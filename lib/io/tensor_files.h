@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,8 +17,15 @@ class TensorFile {
  public:
   virtual ~TensorFile() = default;
   virtual const std::vector<TensorInfo>& tensors() const = 0;
-  // Returns the bytes of a tensor of this file, row-major and little-endian. Throws Error(input) for damaged data.
-  virtual std::vector<uint8_t> read_bytes(const std::string& name) const = 0;
+  // Returns the bytes of a tensor of this file, row-major and little-endian: a range of the mapped file, or, if the
+  // file does not store the elements in this order, a copy in `copied_bytes`. Throws Error(input) for damaged data.
+  virtual std::span<const uint8_t> bytes(const std::string& name, std::vector<uint8_t>& copied_bytes) const = 0;
+  // Releases the memory of the mapped bytes of a tensor, which the next call of bytes() reads from the file again.
+  // Callers call this function after they have read the bytes. Throws Error(input) if another program has shortened the
+  // file, so that the bytes may be wrong.
+  virtual void finish(const std::string& name) const = 0;
+  // Returns a copy of the bytes of a tensor. Throws Error(input) for damaged data.
+  std::vector<uint8_t> read_bytes(const std::string& name) const;
 };
 
 // Opens a state dict that torch.save wrote in PyTorch 1.6 or later: a zip archive (zip.h) with a pickle (pickle.h).
@@ -39,9 +47,31 @@ class TensorFiles {
   const std::map<std::string, Entry>& entries() const { return entries_; }
   // Returns null if no file has a tensor of this name.
   const Entry* find(const std::string& name) const;
-  // Returns the elements of a tensor, whose name must exist, as fp32 in row-major order. Throws Error(input) for a
-  // tensor of integers or booleans.
+  // A tensor that is being read. Elements are numbered in row-major order.
+  class Reader {
+   public:
+    Reader(Reader&&) = default;
+    Reader(const Reader&) = delete;
+    // Converts the elements first, …, first + count - 1 to fp32.
+    void read(int64_t first, int64_t count, float* out) const;
+    // Ends the reading: TensorFile::finish().
+    void finish() const;
+
+   private:
+    friend class TensorFiles;
+    Reader() = default;
+    const Entry* entry_ = nullptr;
+    std::vector<uint8_t> copied_bytes_;
+    std::span<const uint8_t> bytes_;
+  };
+  // Opens a tensor, whose name must exist. Throws Error(input) for a tensor of integers or booleans.
+  Reader open(const std::string& name) const;
+  // Returns the elements of a tensor, whose name must exist, as fp32. Throws Error(input) for a tensor of integers or
+  // booleans.
   std::vector<float> read_fp32(const std::string& name) const;
+  // Returns whether two tensors, whose names must exist, have the same shape and the same numbers. NaN equals NaN of
+  // the same bits if both tensors have one type.
+  bool are_equal(const std::string& name, const std::string& other_name) const;
 
  private:
   std::vector<std::unique_ptr<TensorFile>> files_;

@@ -30,23 +30,42 @@ class TorchFile : public TensorFile {
   }
   const std::vector<TensorInfo>& tensors() const override { return tensor_infos_; }
 
-  std::vector<uint8_t> read_bytes(const std::string& name) const override {
+  std::span<const uint8_t> bytes(const std::string& name, std::vector<uint8_t>& copied_bytes) const override {
     const StoredTensor& t = tensors_.at(name);
+    const size_t element_size = element_bytes(t.info.type);
+    const auto storage = storage_of(t);
+    const uint64_t first = static_cast<uint64_t>(t.offset) * element_size;
+    if (t.info.num_bytes() == 0) return {};
+    if (is_contiguous(t)) return storage.subspan(first, t.info.num_bytes());
+    copied_bytes.resize(t.info.num_bytes());
+    uint8_t* destination = copied_bytes.data();
+    copy(t, 0, storage.data() + first, element_size, destination);
+    return copied_bytes;
+  }
+  void finish(const std::string& name) const override {
+    archive_.release(archive_.data(tensors_.at(name).storage_key));
+  }
+
+ private:
+  std::span<const uint8_t> storage_of(const StoredTensor& t) const {
     const size_t element_size = element_bytes(t.info.type);
     const auto storage = archive_.data(t.storage_key);
     if (storage.size() / element_size != static_cast<uint64_t>(t.storage_size) || storage.size() % element_size != 0)
       refuse_input(
           str(archive_.name(), ": ", t.storage_key),
-          str(count_of(t.storage_size, "element"), " of ", name, " (", count_of(element_size, "byte"), " each)"),
+          str(count_of(t.storage_size, "element"), " of ", t.info.name, " (", count_of(element_size, "byte"), " each)"),
           count_of(storage.size(), "byte"), "the file is damaged; copy the file again");
-    std::vector<uint8_t> out(t.info.num_bytes());
-    uint8_t* destination = out.data();
-    if (!out.empty())
-      copy(t, 0, storage.data() + static_cast<uint64_t>(t.offset) * element_size, element_size, destination);
-    return out;
+    return storage;
   }
-
- private:
+  // Returns whether the elements of the tensor are adjacent in its storage, in row-major order.
+  static bool is_contiguous(const StoredTensor& t) {
+    int64_t expected_stride = 1;
+    for (size_t axis = t.strides.size(); axis-- > 0;) {
+      if (t.info.shape[axis] != 1 && t.strides[axis] != expected_stride) return false;
+      expected_stride *= t.info.shape[axis];
+    }
+    return true;
+  }
   // Copies the elements indexed by `axis` and all later axes, in row-major order. `source`: the first of these
   // elements; `element_size`: bytes of an element; `destination`: receives the elements, and is advanced past them.
   static void copy(const StoredTensor& t, size_t axis, const uint8_t* source, size_t element_size,

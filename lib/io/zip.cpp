@@ -133,6 +133,10 @@ uint64_t ZipArchive::add_entry(uint64_t offset) {
   return next_offset;
 }
 
+void ZipArchive::release(std::span<const uint8_t> bytes) const {
+  if (!bytes.empty()) file_.release(static_cast<size_t>(bytes.data() - file_.data()), bytes.size());
+}
+
 std::span<const uint8_t> ZipArchive::data(const std::string& name) const {
   const auto match = entries_.find(name);
   if (match == entries_.end()) throw format_error("", "the entry " + name, "no entry of this name");

@@ -26,6 +26,8 @@ class ZipArchive {
   // entry, unless the archive stores 0 as the CRC-32, as after torch.serialization.set_crc32_options(False). Throws
   // Error(input) for an entry that is missing, damaged or beyond the end of the file.
   std::span<const uint8_t> data(const std::string& entry) const;
+  // Releases the memory of the mapped pages of an entry. Bytes that data() returned stay valid.
+  void release(std::span<const uint8_t> bytes) const;
   bool has(const std::string& entry) const { return entries_.count(entry) > 0; }
   // Returns the name of the only entry whose name ends with `suffix`; "" if there is none or more than one.
   std::string find_by_suffix(const std::string& suffix) const;

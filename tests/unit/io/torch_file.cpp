@@ -100,6 +100,8 @@ TEST_CASE("torch.save files are read with any dtype, strides, storage offsets an
       {"half", tensor(storage_of("HalfStorage", "1", 6), 0, {6}, {1})},
       {"brain", tensor(storage_of("BFloat16Storage", "2", 2), 0, {2}, {1})},
       {"double", tensor(storage_of("DoubleStorage", "3", 1), 0, {1}, {1})},
+      {"one-double", tensor(storage_of("DoubleStorage", "5", 1), 0, {1}, {1})},
+      {"one-half", tensor(storage_of("HalfStorage", "1", 6), 0, {1}, {1})},
       {"positions", tensor(storage_of("LongStorage", "4", 2), 0, {1, 2}, {2, 1})},
   });
   const std::vector<std::pair<std::string, std::string>> entries{
@@ -110,11 +112,12 @@ TEST_CASE("torch.save files are read with any dtype, strides, storage offsets an
       {"model/data/2", bytes_of<uint16_t>({0x3F80, 0xC049})},
       {"model/data/3", bytes_of<double>({0.1})},
       {"model/data/4", bytes_of<int64_t>({0, 1})},
+      {"model/data/5", bytes_of<double>({1})},
       {"model/version", "3\n"}};
   const SavedFiles saved_files;
   for (const ZipOptions& options : {ZipOptions{}, ZipOptions{.is_zip64 = true}, ZipOptions{.has_checksums = false}}) {
     const TensorFiles files = saved_files.open(zip_of(entries, options));
-    CHECK(files.entries().size() == 11);
+    CHECK(files.entries().size() == 13);
     CHECK(files.read_fp32("plain") == kValues);
     CHECK(files.read_fp32("parameter") == kValues);
     CHECK(files.read_fp32("transposed") == std::vector<float>{1, 4, 2, 5, 3, 6});
@@ -126,6 +129,24 @@ TEST_CASE("torch.save files are read with any dtype, strides, storage offsets an
     CHECK(std::signbit(files.read_fp32("half")[4]));
     CHECK(files.read_fp32("brain") == std::vector<float>{1, -3.140625F});
     CHECK(files.read_fp32("double") == std::vector<float>{0.1F});
+    // A reader converts any range of elements, before and after the release of the mapped memory.
+    for (const char* name : {"plain", "transposed"}) {
+      const std::vector<float> elements = files.read_fp32(name);
+      const TensorFiles::Reader reader = files.open(name);
+      for (int64_t first = 0; first < 6; ++first) {
+        std::vector<float> range(static_cast<size_t>(6 - first));
+        reader.read(first, 6 - first, range.data());
+        CHECK(range == std::vector<float>(elements.begin() + first, elements.end()));
+        if (first == 2) reader.finish();
+      }
+    }
+    CHECK(files.are_equal("plain", "parameter"));
+    CHECK(files.are_equal("transposed", "transposed"));
+    CHECK_FALSE(files.are_equal("plain", "transposed"));
+    CHECK_FALSE(files.are_equal("plain", "row"));
+    CHECK_FALSE(files.are_equal("half", "row"));
+    CHECK(files.are_equal("one-double", "one-half"));
+    CHECK_FALSE(files.are_equal("double", "one-half"));
     CHECK(files.find("positions")->info.shape == std::vector<int64_t>{1, 2});
     CHECK(files.find("nothing") == nullptr);
     CHECK_THROWS_WITH(files.read_fp32("positions"), Catch::Contains("positions") && Catch::Contains("I64"));
