@@ -12,6 +12,8 @@ namespace mh::io {
 
 namespace {
 
+constexpr const char* kCopyFile = "copy the file from the source of the model";  // advice in errors
+
 const char* kind_of(const Json& value) {
   if (value.is_boolean()) return "true or false";
   if (value.is_number_integer()) return "a whole number";
@@ -47,9 +49,44 @@ Json JsonConfig::value(const std::string& key, const Json& default_value) const 
   const auto entry = values_.find(key);
   if (entry == values_.end() || entry->is_null()) return default_value;
   if (!has_type_of(*entry, default_value))
-    refuse_input(path_ + ": " + key, kind_of(default_value), entry->dump(),
-                 "copy the file from the source of the model");
+    refuse_input(path_ + ": " + key, kind_of(default_value), entry->dump(), kCopyFile);
   return *entry;
+}
+
+std::optional<std::vector<double>> JsonConfig::numbers(const std::string& key) const {
+  const Json list = value(key, nullptr);
+  if (list.is_null()) return std::nullopt;
+  if (!list.is_array() || !std::all_of(list.begin(), list.end(), [](const Json& number) { return number.is_number(); }))
+    refuse_input(path_ + ": " + key, "a list of numbers", list.dump(), kCopyFile);
+  return list.get<std::vector<double>>();
+}
+
+std::optional<std::vector<std::string>> JsonConfig::texts(const std::string& key) const {
+  const Json list = value(key, nullptr);
+  if (list.is_null()) return std::nullopt;
+  if (!list.is_array() || !std::all_of(list.begin(), list.end(), [](const Json& text) { return text.is_string(); }))
+    refuse_input(path_ + ": " + key, "a list of texts", list.dump(), kCopyFile);
+  return list.get<std::vector<std::string>>();
+}
+
+std::optional<JsonConfig> JsonConfig::object(const std::string& key) const {
+  Json values = value(key, nullptr);
+  if (values.is_null()) return std::nullopt;
+  if (!values.is_object()) refuse_input(path_ + ": " + key, "an object", values.dump(), kCopyFile);
+  JsonConfig object("{}", path_ + ": " + key);
+  object.values_ = std::move(values);
+  return object;
+}
+
+bool JsonConfig::has(const std::string& key) const {
+  accessed_keys_.insert(key);
+  return values_.contains(key);
+}
+
+std::vector<std::string> JsonConfig::keys() const {
+  std::vector<std::string> names;
+  for (const auto& [key, value] : values_.items()) names.push_back(key);
+  return names;
 }
 
 void JsonConfig::require(const std::string& key, const Json& default_value, const std::vector<Json>& allowed_values,

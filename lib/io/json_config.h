@@ -2,6 +2,7 @@
 // states, as in transformers; types of values are checked, and unread keys are listed.
 #pragma once
 
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -29,11 +30,33 @@ class JsonConfig {
   // type differs from that of `default_value`; a null default accepts every type, and a floating-point default accepts
   // integers.
   Json value(const std::string& key, const Json& default_value) const;
+  // Returns the value of a key for which null is a value of its own, such as "no window" of sliding_window: nullopt if
+  // the key is null, and `if_absent` if the file lacks the key. T: bool, int64_t, double or std::string. Throws
+  // Error(input) for a value of another type; T = double accepts integers.
+  template <class T>
+  std::optional<T> nullable(const std::string& key, const std::optional<T>& if_absent) const {
+    if (!has(key)) return if_absent;
+    if (value(key, nullptr).is_null()) return std::nullopt;
+    return value(key, T()).template get<T>();
+  }
+  // Returns the list of numbers with this key; nullopt if the key is missing or null. Throws Error(input) for another
+  // value.
+  std::optional<std::vector<double>> numbers(const std::string& key) const;
+  // Returns the list of texts with this key; nullopt if the key is missing or null. Throws Error(input) for another
+  // value.
+  std::optional<std::vector<std::string>> texts(const std::string& key) const;
+  // Returns the JSON object with this key as a file of settings of its own, with the path "config.json: key"; nullopt
+  // if the key is missing or null. Throws Error(input) for another value.
+  std::optional<JsonConfig> object(const std::string& key) const;
+  // Returns whether the file has the key, with a value or null. Marks the key as read.
+  bool has(const std::string& key) const;
+  // Returns the keys of the file in their order.
+  std::vector<std::string> keys() const;
   // Throws Error(input), with `advice`, unless the value of the key is one of `allowed_values`. A missing or null key
   // has the value `default_value`.
   void require(const std::string& key, const Json& default_value, const std::vector<Json>& allowed_values,
                const std::string& advice) const;
-  // Returns the keys that neither value() nor require() has read.
+  // Returns the keys that no function above, except keys(), has read.
   std::vector<std::string> unread_keys() const;
 
  private:

@@ -48,6 +48,40 @@ TEST_CASE("JsonConfig returns defaults for missing and null values and refuses v
   CHECK(JsonConfig::read_if_exists("/nowhere/at/all").empty());
 }
 
+TEST_CASE("JsonConfig distinguishes a missing key from null where null is a value", "[huggingface]") {
+  const JsonConfig file = config(R"({"window": 5, "none": null, "cap": 3, "flag": true, "kind": "yarn"})");
+  CHECK(file.nullable<int64_t>("window", 4096) == 5);
+  CHECK(file.nullable<int64_t>("none", 4096) == std::nullopt);
+  CHECK(file.nullable<int64_t>("absent", 4096) == 4096);
+  CHECK(file.nullable<int64_t>("absent", std::nullopt) == std::nullopt);
+  CHECK(file.nullable<double>("cap", 30.0) == 3.0);
+  CHECK(file.nullable<bool>("flag", false) == true);
+  CHECK(file.nullable<std::string>("kind", std::nullopt) == "yarn");
+  CHECK(file.has("none"));
+  CHECK_FALSE(file.has("absent"));
+  CHECK(file.unread_keys().empty());
+  CHECK_THROWS_WITH(file.nullable<int64_t>("kind", 1), Catch::Contains("config.json: kind: expected a whole number"));
+}
+
+TEST_CASE("JsonConfig reads lists and objects, and names the place of an error in an object", "[huggingface]") {
+  const JsonConfig file =
+      config(R"({"factors": [1, 2.5], "types": ["a"], "rope": {"factor": 2, "kind": 3}, "none": null})");
+  CHECK(file.numbers("factors") == std::vector<double>{1, 2.5});
+  CHECK(file.texts("types") == std::vector<std::string>{"a"});
+  CHECK(file.numbers("none") == std::nullopt);
+  CHECK(file.texts("absent") == std::nullopt);
+  CHECK_FALSE(file.object("none"));
+  CHECK_FALSE(file.object("absent"));
+  const JsonConfig object = file.object("rope").value();
+  CHECK(object.value("factor", 1.0) == 2);
+  CHECK(object.keys() == std::vector<std::string>{"factor", "kind"});
+  CHECK(object.unread_keys() == std::vector<std::string>{"kind"});
+  CHECK_THROWS_WITH(object.value("kind", "yarn"), Catch::Contains("config.json: rope: kind: expected text"));
+  CHECK_THROWS_WITH(file.numbers("types"), Catch::Contains("a list of numbers"));
+  CHECK_THROWS_WITH(file.texts("factors"), Catch::Contains("a list of texts"));
+  CHECK_THROWS_WITH(file.object("factors"), Catch::Contains("an object"));
+}
+
 TEST_CASE("keys missing from config.json have the defaults of transformers", "[huggingface]") {
   Settings s = settings_from("gpt2", "{}");
   CHECK(s["model.width"] == 768);
