@@ -12,12 +12,14 @@ namespace mh::huggingface {
 
 namespace {
 
-// Returns the strings of an array; skips elements of other types, which no architecture needs.
-Json texts_of(const toml::array& elements) {
-  Json texts = Json::array();
+// Returns the strings and numbers of an array; skips elements of other types, which no architecture needs.
+Json list_of(const toml::array& elements) {
+  Json list = Json::array();
   for (const toml::node& element : elements)
-    if (const auto text = element.value_exact<std::string>()) texts.push_back(*text);
-  return texts;
+    if (const auto text = element.value_exact<std::string>()) list.push_back(*text);
+    else if (const auto integer = element.value_exact<int64_t>()) list.push_back(*integer);
+    else if (const auto number = element.value_exact<double>()) list.push_back(*number);
+  return list;
 }
 
 void flatten(const toml::table& table, const std::string& prefix, Settings& settings) {
@@ -28,14 +30,15 @@ void flatten(const toml::table& table, const std::string& prefix, Settings& sett
     else if (const auto integer = node.value_exact<int64_t>()) settings[name] = *integer;
     else if (const auto number = node.value_exact<double>()) settings[name] = *number;
     else if (const auto text = node.value_exact<std::string>()) settings[name] = *text;
-    else if (const toml::array* elements = node.as_array()) settings[name] = texts_of(*elements);
+    else if (const toml::array* elements = node.as_array()) settings[name] = list_of(*elements);
   }
 }
 
 // Names of activations in transformers and in multihead. If transformers has several names for a multihead name,
 // conversion::write_folder() uses the first one.
 constexpr std::pair<const char*, const char*> kActivations[] = {
-    {"gelu", "gelu"}, {"gelu_new", "gelu-tanh"}, {"gelu_pytorch_tanh", "gelu-tanh"}, {"relu", "relu"}};
+    {"gelu", "gelu"}, {"gelu_new", "gelu-tanh"}, {"gelu_pytorch_tanh", "gelu-tanh"},
+    {"relu", "relu"}, {"silu", "silu"},          {"swish", "silu"}};
 
 }  // namespace
 
@@ -56,14 +59,29 @@ std::string toml_of(const Settings& settings) {
   return text;
 }
 
+std::string name_in_layer(const std::string& tensor_name, const std::string& layer_prefix) {
+  if (!tensor_name.starts_with(layer_prefix)) return "";
+  const size_t begin = layer_prefix.size(), end = tensor_name.find_first_not_of("0123456789", begin);
+  const bool has_number = end != std::string::npos && end > begin && (tensor_name[begin] != '0' || end == begin + 1);
+  return has_number && tensor_name[end] == '.' ? tensor_name.substr(end + 1) : "";
+}
+
+Json setting_or(const Settings& settings, const std::string& key, const Json& default_value) {
+  const auto setting = settings.find(key);
+  return setting == settings.end() ? default_value : setting->second;
+}
+
 Json activation_of(const JsonConfig& config, const char* key, const char* default_value) {
   std::vector<Json> known_names;
   for (const auto& [huggingface_name, activation] : kActivations) known_names.emplace_back(huggingface_name);
   config.require(key, default_value, known_names,
                  "use a model with one of these activations, the only ones that multihead supports");
-  const Json config_value = config.value(key, default_value);
-  for (const auto& [huggingface_name, activation] : kActivations)
-    if (config_value == huggingface_name) return activation;
+  return multihead_activation(config.value(key, default_value));
+}
+
+Json multihead_activation(const std::string& huggingface_name) {
+  for (const auto& [name, activation] : kActivations)
+    if (huggingface_name == name) return activation;
   return nullptr;
 }
 

@@ -1,6 +1,7 @@
 // The model architectures that both Hugging Face transformers and multihead support: the names of their settings and
 // tensors in transformers and in multihead. The same tables are used to read and to write a model folder. Each
-// architecture has its own file (gpt2.cpp, bert.cpp).
+// architecture has its own file (gpt2.cpp, bert.cpp, gpt_neox.cpp), or is a table of differences from Llama
+// (llama_form.h).
 #pragma once
 
 #include <map>
@@ -36,6 +37,7 @@ struct SettingPair {
 constexpr int64_t kMaxLayers = 10000;
 
 // A tensor of transformers, and the multihead parameters that it contains, concatenated along their first axis.
+// tensor_layout.h converts the elements in both directions.
 struct TensorPair {
   std::string huggingface_name;  // without Architecture::tensor_prefix()
   std::vector<std::string> multihead_names;
@@ -43,6 +45,15 @@ struct TensorPair {
   // Name, for messages, of the optional component that the tensor belongs to, such as an output head; a file may have
   // none of the tensors of such a component. "": the tensor is required.
   std::string component = {};
+  // Number of equal groups of rows of the tensor. Each group has the same number of rows of each parameter, in the
+  // order of `multihead_names`: 1 in the fused projections of GPT-2 and Phi-3 (all queries, then all keys, then all
+  // values), the number of heads in GPT-NeoX (queries, keys and values of the first head, then of the second head, …).
+  int64_t num_groups = 1;
+  // Difference between a weight of the parameter and the same weight of the tensor: 1 for the norms of Gemma, which
+  // multiply by 1 + weight in transformers.
+  float addend = 0;
+  // Advice in the error for a file without the tensor; null: to copy the folder again.
+  const char* missing_advice = nullptr;
 };
 
 struct TensorNames {
@@ -76,7 +87,7 @@ class Architecture {
   // without tensor_prefix().
   virtual bool belongs_to_output_head(const std::string& tensor_name) const = 0;
   // Returns whether the tensor is a buffer, such as a causal mask, which transformers recomputes and multihead does not
-  // need.
+  // need. Compares whole names, since a parameter may end like a buffer.
   virtual bool is_buffer(const std::string& tensor_name) const = 0;
   // Returns whether the tensor belongs to the architecture, but is not used by a model with these settings.
   virtual bool is_unused(const std::string& tensor_name, const Settings& settings) const = 0;
@@ -102,9 +113,22 @@ Registry<Architecture>& architectures();
 
 // Functions that the architectures share.
 
+// Advice in the error for a file that lacks the tensor of an output layer.
+constexpr const char* kUntiedAdvice =
+    "if the output layer is the embedding, set tie_word_embeddings = true in config.json; a base model without an "
+    "output layer cannot be converted";
+
+// Returns the name of a tensor within its layer, such as "attn.bias" for "h.3.attn.bias" and the prefix "h."; "" if the
+// name is not `layer_prefix`, a number without leading zeros, a dot and more.
+std::string name_in_layer(const std::string& tensor_name, const std::string& layer_prefix);
+// Returns the setting with this key; `default_value` if there is none.
+Json setting_or(const Settings& settings, const std::string& key, const Json& default_value);
+
 // Returns the multihead name of the activation that config.json has under `key`; `default_value`: transformers name of
 // the activation if the key is missing. Throws Error(input) for an activation that multihead does not support.
 Json activation_of(const JsonConfig& config, const char* key, const char* default_value);
+// Returns the multihead name of an activation of transformers; null if multihead does not support it.
+Json multihead_activation(const std::string& huggingface_name);
 // Returns the transformers name of a multihead activation; "" if transformers has none.
 std::string huggingface_activation(const Json& activation);
 // Throws Error(input) for an integer outside 1 … `max_value`. `where`: file and key of the integer, for the message.

@@ -86,8 +86,8 @@ class Gpt2 : public Architecture {
   }
   std::string backbone() const override { return "decoder"; }
   bool is_buffer(const std::string& tensor_name) const override {
-    return tensor_name.starts_with("h.") &&
-           (tensor_name.ends_with(".attn.bias") || tensor_name.ends_with(".attn.masked_bias"));
+    const std::string name = name_in_layer(tensor_name, "h.");
+    return name == "attn.bias" || name == "attn.masked_bias";
   }
   bool is_unused(const std::string&, const Settings&) const override { return false; }
 
