@@ -1,0 +1,30 @@
+// Settings of attention that differ between the layers of a decoder, such as a window in some layers. The multihead
+// configuration has one value for all layers, attention.window, and overrides of single layers,
+// attention.decoder.self.3.window.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "huggingface/architecture.h"
+
+namespace mh::huggingface {
+
+// The settings of all layers. Most models have one or two kinds of layers, so settings are stored once for each kind.
+struct LayerSettings {
+  std::vector<Settings> kinds;        // settings by key without "attention.", such as "window"
+  std::vector<size_t> kind_of_layer;  // index in `kinds` of each layer's settings
+
+  const Settings& of_layer(size_t layer) const { return kinds.at(kind_of_layer.at(layer)); }
+  // Appends a layer. Kinds of equal settings are stored once.
+  void add(const Settings& settings);
+};
+
+// Adds the settings of the layers to `settings`: the kind of most layers as the settings of all layers, and the
+// differences of the other layers as overrides. A layer without the transform "rotary" needs no settings of rotary
+// positions; otherwise a kind of all layers has only keys that each other kind has, too.
+void set_layers(const LayerSettings& layers, Settings& settings);
+// Returns the settings of each of the `num_layers` layers, overrides applied: the inverse of set_layers().
+LayerSettings layers_of(const Settings& settings, size_t num_layers);
+
+}  // namespace mh::huggingface

@@ -1,0 +1,297 @@
+#include "huggingface/rope.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace mh::huggingface {
+
+namespace {
+
+constexpr const char* kCopyConfig = "copy config.json from the source of the model";  // advice in errors
+constexpr const char* kOriginalLength = "original_max_position_embeddings";
+
+// How a number of a scaling behaves if its key is missing or null.
+enum class Presence {
+  required,  // an error
+  optional,  // the number is not set
+  derived,   // the quotient of the maximum length and the original length
+  constant   // the number is Parameter::default_value
+};
+
+// A number of a kind of scaling, greater than 0.
+struct Parameter {
+  const char* huggingface_key;
+  const char* multihead_key;
+  Presence presence = Presence::required;
+  double default_value = 0;
+};
+
+// A kind of scaling.
+struct Scaling {
+  const char* name;  // in multihead
+  std::vector<Parameter> parameters;
+  bool has_original_length = false;  // whether the scaling depends on the length of pre-training
+  bool has_factor_lists = false;     // whether each frequency has two factors of its own
+};
+
+const std::vector<Scaling>& scalings() {
+  static const std::vector<Scaling> table{
+      {"none", {}},
+      {"linear", {{"factor", "rotary.factor"}}},
+      {"dynamic", {{"factor", "rotary.factor"}}},
+      {"llama3",
+       {{"factor", "rotary.factor"},
+        {"low_freq_factor", "rotary.low_factor"},
+        {"high_freq_factor", "rotary.high_factor"}},
+       true},
+      {"yarn",
+       {{"factor", "rotary.factor", Presence::derived},
+        {"beta_fast", "rotary.beta_fast", Presence::constant, 32},
+        {"beta_slow", "rotary.beta_slow", Presence::constant, 1},
+        {"attention_factor", "rotary.attention_factor", Presence::optional},
+        {"mscale", "rotary.mscale", Presence::optional},
+        {"mscale_all_dim", "rotary.mscale_all_dim", Presence::optional}},
+       true},
+      {"longrope",
+       {{"factor", "rotary.factor", Presence::derived},
+        {"attention_factor", "rotary.attention_factor", Presence::optional}},
+       true,
+       true},
+  };
+  return table;
+}
+
+const Scaling* find_scaling(std::string_view name) {
+  const auto scaling = std::ranges::find_if(scalings(), [&](const Scaling& s) { return s.name == name; });
+  return scaling == scalings().end() ? nullptr : &*scaling;
+}
+
+// Keys of rope_parameters and rope_scaling with or without effect on some kind of scaling; the values of keys of other
+// kinds are ignored, as in transformers.
+constexpr std::string_view kKnownKeys[] = {
+    "rope_type",        "type",          "rope_theta",       "partial_rotary_factor",
+    "factor",           kOriginalLength, "attention_factor", "beta_fast",
+    "beta_slow",        "short_factor",  "long_factor",      "low_freq_factor",
+    "high_freq_factor", "mscale",        "mscale_all_dim",   "truncate",
+    "finetuned"};
+
+// Returns the kind of scaling that rope_parameters or rope_scaling states.
+const Scaling& scaling_of(const JsonConfig& parameters, const RopeFormat& format) {
+  const std::string kind = parameters.value("rope_type", ""), old_kind = parameters.value("type", "");
+  if (!kind.empty() && !old_kind.empty() && kind != old_kind)
+    refuse_input(parameters.path() + ": rope_type", "the value of type, \"" + old_kind + "\"", "\"" + kind + "\"",
+                 "remove the wrong one of both keys");
+  std::string name = kind.empty() ? old_kind : kind;
+  if (name.empty() || name == "default") return scalings().front();
+  if (format.has_only_longrope && (name == "su" || name == "yarn")) name = "longrope";
+  const Scaling* scaling = find_scaling(name);
+  if (scaling != nullptr && scaling != scalings().data() && (!format.has_only_longrope || scaling->has_factor_lists))
+    return *scaling;
+  std::vector<std::string> names{"default"};
+  for (const Scaling& s : scalings())
+    if (&s != scalings().data() && (!format.has_only_longrope || s.has_factor_lists)) names.emplace_back(s.name);
+  refuse_input(parameters.path() + ": rope_type", "a kind of rotary positions: " + join(names, ", "),
+               "\"" + name + "\"",
+               "use a model with one of these kinds, the only ones that multihead supports for this architecture");
+}
+
+// Returns the number of elements of a head that rotate; 0: all.
+int64_t rotary_size(double partial, int64_t head_size, const std::string& where) {
+  const bool is_part = partial > 0 && partial <= 1;
+  const auto size = is_part ? static_cast<int64_t>(static_cast<double>(head_size) * partial) : 0;
+  if (size < 2 || size % 2 != 0)
+    refuse_input(where,
+                 str("a part, up to 1, of the ", head_size, " elements of a head that is an even number of elements"),
+                 Json(partial).dump(), kCopyConfig);
+  return size == head_size ? 0 : size;
+}
+
+// Returns the length, in positions, with which the model was trained before scaling.
+int64_t original_length(const JsonConfig& config, const JsonConfig& parameters, const RopeFormat& format,
+                        const RopeSizes& sizes) {
+  const auto nested = parameters.nullable<int64_t>(kOriginalLength, std::nullopt);
+  auto top = config.nullable<int64_t>(kOriginalLength, std::nullopt);
+  if (!top && format.default_original_length > 0) top = format.default_original_length;
+  if (top && nested && *top != *nested)
+    refuse_input(parameters.path() + ": " + kOriginalLength, str(*top, ", as at the top of ", config.path()),
+                 str(*nested), "remove the wrong one of both keys");
+  const int64_t length = top ? *top : nested ? *nested : sizes.max_positions;
+  require_size(length, (top ? config.path() : parameters.path()) + ": " + kOriginalLength, 1 << 30);
+  return length;
+}
+
+// Returns the factor of cosines and sines that longrope derives from its other numbers.
+double longrope_attention_factor(const Settings& rope) {
+  const auto factor = setting_or(rope, "rotary.factor", 1.0).get<double>(),
+             length = setting_or(rope, "rotary.original_length", 1).get<double>();
+  return factor <= 1 ? 1 : std::sqrt(1 + std::log(factor) / std::log(length));
+}
+
+void read_factor_lists(const JsonConfig& parameters, int64_t size, Settings& rope) {
+  for (const auto& [huggingface_key, multihead_key] :
+       {std::pair{"short_factor", "rotary.short_factors"}, std::pair{"long_factor", "rotary.long_factors"}}) {
+    const std::vector<double> factors = parameters.numbers(huggingface_key).value_or(std::vector<double>());
+    if (static_cast<int64_t>(factors.size()) != size / 2 ||
+        !std::ranges::all_of(factors, [](double factor) { return factor > 0; }))
+      refuse_input(parameters.path() + ": " + huggingface_key,
+                   str("a list of ", size / 2, " numbers greater than 0, one for each pair of rotated elements"),
+                   factors.empty() ? "none" : Json(factors).dump(), kCopyConfig);
+    rope[multihead_key] = factors;
+  }
+}
+
+void read_scaling(const JsonConfig& config, const JsonConfig& parameters, const Scaling& scaling,
+                  const RopeFormat& format, const RopeSizes& sizes, Settings& rope) {
+  double derived_factor = 0;
+  if (scaling.has_original_length) {
+    const int64_t length = original_length(config, parameters, format, sizes);
+    rope["rotary.original_length"] = length;
+    derived_factor = static_cast<double>(sizes.max_positions) / static_cast<double>(length);
+  }
+  if (std::string_view(scaling.name) == "dynamic") rope["rotary.original_length"] = sizes.max_positions;
+  if (std::string_view(scaling.name) == "yarn") rope["rotary.truncate"] = parameters.value("truncate", true);
+  for (const Parameter& parameter : scaling.parameters) {
+    double number = parameters.value(parameter.huggingface_key, 0.0);
+    if (number == 0) {  // missing, null or 0, which transformers treats as missing
+      if (parameter.presence == Presence::optional) continue;
+      if (parameter.presence == Presence::derived) number = derived_factor;
+      if (parameter.presence == Presence::constant) number = parameter.default_value;
+    }
+    if (!(number > 0))
+      refuse_input(parameters.path() + ": " + parameter.huggingface_key,
+                   str("a number greater than 0 for the scaling ", scaling.name),
+                   number == 0 ? "none" : Json(number).dump(), kCopyConfig);
+    rope[parameter.multihead_key] = number;
+  }
+  // transformers reads mscale only together with mscale_all_dim, and neither of them beside attention_factor.
+  if (rope.contains("rotary.attention_factor") || !rope.contains("rotary.mscale") ||
+      !rope.contains("rotary.mscale_all_dim"))
+    for (const char* key : {"rotary.mscale", "rotary.mscale_all_dim"}) rope.erase(key);
+  if (scaling.has_factor_lists && rope.contains("rotary.attention_factor")) {
+    constexpr double kTolerance = 1e-9;  // relative
+    const double derived = longrope_attention_factor(rope);
+    if (std::abs(rope["rotary.attention_factor"].get<double>() - derived) <= kTolerance * derived)
+      rope.erase("rotary.attention_factor");
+  }
+}
+
+// Returns the number of elements of a head that rotate in a layer with these settings.
+int64_t rotary_size(const Settings& layer, int64_t head_size) {
+  const Json size = setting_or(layer, "rotary.size", 0);
+  return size == 0 ? head_size : size.get<int64_t>();
+}
+
+// Returns the part of the elements of a head that is read back as `size` elements.
+double partial_of(int64_t size, int64_t head_size) {
+  const double partial = static_cast<double>(size) / static_cast<double>(head_size);
+  // The product of the head size and the part is rounded down, and may be slightly smaller than the size.
+  return static_cast<int64_t>(static_cast<double>(head_size) * partial) == size ? partial : std::nextafter(partial, 2);
+}
+
+const Scaling& scaling_of(const Settings& layer) {
+  const Scaling* scaling = find_scaling(setting_or(layer, "rotary.scaling", "none").get<std::string>());
+  return scaling == nullptr ? scalings().front() : *scaling;
+}
+
+// Adds the numbers of the scaling of a layer to `parameters`. `with_original_length`: whether Phi-3's object has the
+// original length too.
+void write_scaling(const Settings& layer, const RopeFormat& format, bool with_original_length, Json& parameters) {
+  const Scaling& scaling = scaling_of(layer);
+  for (const Parameter& parameter : scaling.parameters) {
+    // Phi-3 always derives the factor from max_position_embeddings.
+    if (format.has_only_longrope && parameter.presence == Presence::derived) continue;
+    if (const Json number = setting_or(layer, parameter.multihead_key, 0.0); number > 0)
+      parameters[parameter.huggingface_key] = number;
+  }
+  if (scaling.has_original_length && (with_original_length || !format.has_only_longrope))
+    parameters[kOriginalLength] = setting_or(layer, "rotary.original_length", 0);
+  if (std::string_view(scaling.name) == "yarn") parameters["truncate"] = setting_or(layer, "rotary.truncate", true);
+  if (!scaling.has_factor_lists) return;
+  parameters["short_factor"] = setting_or(layer, "rotary.short_factors", Json::array());
+  parameters["long_factor"] = setting_or(layer, "rotary.long_factors", Json::array());
+  // transformers 4 ignores the factor in favour of max_position_embeddings / original_max_position_embeddings.
+  if (!format.has_only_longrope && !parameters.contains("attention_factor"))
+    parameters["attention_factor"] = longrope_attention_factor(layer);
+}
+
+}  // namespace
+
+Settings read_rope(const JsonConfig& config, const std::optional<JsonConfig>& parameters, const RopeFormat& format,
+                   double base, const RopeSizes& sizes) {
+  const char* partial_key = format.partial_key != nullptr ? format.partial_key : "partial_rotary_factor";
+  double partial = config.value(partial_key, format.default_partial).get<double>();
+  std::string partial_place = config.path() + ": " + partial_key;
+  if (parameters) {
+    for (const std::string& key : parameters->keys())
+      if (std::ranges::count(kKnownKeys, key) == 0)
+        refuse_input(parameters->path() + ": " + key, "only keys of rotary positions that multihead supports", key,
+                     "use a model without this key");
+    base = parameters->value("rope_theta", base).get<double>();
+    if (parameters->value("partial_rotary_factor", nullptr) != nullptr) {
+      partial = parameters->value("partial_rotary_factor", partial).get<double>();
+      partial_place = parameters->path() + ": partial_rotary_factor";
+    }
+  }
+  if (format.partial_key == nullptr && partial != 1)
+    refuse_input(partial_place, "1, since all elements of a head rotate in this architecture", Json(partial).dump(),
+                 kCopyConfig);
+  if (!(base > 0))
+    refuse_input(config.path() + ": " + format.base_key, "a base of the frequencies greater than 0", Json(base).dump(),
+                 kCopyConfig);
+  Settings rope{{"rotary.base", base}, {"rotary.size", rotary_size(partial, sizes.head_size, partial_place)}};
+  const Scaling& scaling = parameters ? scaling_of(*parameters, format) : scalings().front();
+  rope["rotary.scaling"] = scaling.name;
+  if (!parameters) return rope;
+  read_scaling(config, *parameters, scaling, format, sizes, rope);
+  if (scaling.has_factor_lists) read_factor_lists(*parameters, rotary_size(rope, sizes.head_size), rope);
+  return rope;
+}
+
+Settings read_rope(const JsonConfig& config, const RopeFormat& format, const RopeSizes& sizes) {
+  const auto scaling = config.object("rope_scaling"), parameters = config.object("rope_parameters");
+  const bool has_old_spelling = scaling || config.value(format.base_key, nullptr) != nullptr;
+  const double base = config.value(format.base_key, format.default_base).get<double>();
+  if (!parameters) return read_rope(config, scaling, format, base, sizes);
+  Settings rope = read_rope(config, parameters, format, has_old_spelling ? base : format.default_base, sizes);
+  if (has_old_spelling && read_rope(config, scaling, format, base, sizes) != rope)
+    refuse_input(config.path() + ": rope_parameters",
+                 str("the rotary positions of ", format.base_key, " and rope_scaling, which transformers 4 reads"),
+                 "other rotary positions", "remove the keys of one of both spellings");
+  return rope;
+}
+
+Json rope_parameters(const Settings& layer, const RopeFormat& format, const RopeSizes& sizes) {
+  const Scaling& scaling = scaling_of(layer);
+  Json parameters = Json::object();
+  parameters["rope_type"] = &scaling == scalings().data() ? "default" : scaling.name;
+  parameters["rope_theta"] = setting_or(layer, "rotary.base", format.default_base);
+  if (format.partial_key != nullptr)
+    parameters["partial_rotary_factor"] = partial_of(rotary_size(layer, sizes.head_size), sizes.head_size);
+  write_scaling(layer, format, true, parameters);
+  return parameters;
+}
+
+Json rope_scaling(const Settings& layer, const RopeFormat& format) {
+  const Scaling& scaling = scaling_of(layer);
+  if (&scaling == scalings().data()) return nullptr;
+  Json parameters = Json::object();
+  parameters[format.has_plain_scaling ? "type" : "rope_type"] = scaling.name;
+  write_scaling(layer, format, false, parameters);
+  return parameters;
+}
+
+void write_rope(const Settings& layer, const RopeFormat& format, const RopeSizes& sizes, Json& config) {
+  config[format.base_key] = setting_or(layer, "rotary.base", format.default_base);
+  if (format.partial_key != nullptr)
+    config[format.partial_key] = partial_of(rotary_size(layer, sizes.head_size), sizes.head_size);
+  config["rope_scaling"] = rope_scaling(layer, format);
+  config["rope_parameters"] = rope_parameters(layer, format, sizes);
+  // transformers 4 reads the original length of longrope at the top only.
+  if (scaling_of(layer).has_factor_lists) config[kOriginalLength] = setting_or(layer, "rotary.original_length", 0);
+}
+
+}  // namespace mh::huggingface
