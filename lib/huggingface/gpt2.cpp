@@ -118,19 +118,7 @@ class Gpt2 : public Architecture {
                                                       const std::string& name) const override {
     const auto* tokenizer = dynamic_cast<const text::ByteBpeTokenizer*>(tokenizers.target.get());
     if (tokenizer == nullptr) refuse_vocabulary(*tokenizers.target, name, text::ByteBpeTokenizer::kType);
-    Json config{{"tokenizer_class", "GPT2Tokenizer"},
-                {"add_prefix_space", false},
-                {"model_max_length", settings.at("model.max_positions")}};
-    const text::AddedTokens tokens = tokenizer->added_tokens();
-    add_special_tokens(tokens, tokenizer->pieces(), config);
-    text::NumberedPieces pieces;
-    for (size_t i = 0; i < tokenizer->pieces().size(); ++i) {
-      const auto token = tokens.find(static_cast<int64_t>(i));
-      if (token == tokens.end() || token->second.count(text::kAppended) == 0) pieces[i] = tokenizer->pieces()[i].text;
-    }
-    return {{"vocab.json", text::serialize_byte_bpe_pieces(pieces)},
-            {"merges.txt", text::serialize_byte_bpe_merges(tokenizer->merges())},
-            {"tokenizer_config.json", config.dump(2) + "\n"}};
+    return byte_bpe_files(*tokenizer, settings.at("model.max_positions").get<int64_t>());
   }
 };
 

@@ -1,8 +1,10 @@
-// Writes the special tokens of vocabularies for transformers.
+// Writes vocabularies and their special tokens for transformers.
 #include "huggingface/vocabulary_files.h"
 
 #include "base/error.h"
 #include "base/text.h"
+#include "text/json_tokenizer.h"
+#include "text/sentencepiece_tokenizer.h"
 
 namespace mh::huggingface {
 
@@ -25,6 +27,79 @@ io::Json token_ids(const text::AddedTokens& tokens, std::initializer_list<const 
     ids[str(role, "_id")] = id < 0 ? io::Json() : io::Json(id);
   }
   return ids;
+}
+
+std::map<std::string, std::string> byte_bpe_files(const text::ByteBpeTokenizer& tokenizer, int64_t max_length) {
+  io::Json config{{"tokenizer_class", "GPT2Tokenizer"}, {"add_prefix_space", false}, {"model_max_length", max_length}};
+  const text::AddedTokens tokens = tokenizer.added_tokens();
+  add_special_tokens(tokens, tokenizer.pieces(), config);
+  text::NumberedPieces pieces;
+  for (size_t i = 0; i < tokenizer.pieces().size(); ++i) {
+    const auto token = tokens.find(static_cast<int64_t>(i));
+    if (token == tokens.end() || token->second.count(text::kAppended) == 0) pieces[i] = tokenizer.pieces()[i].text;
+  }
+  return {{"vocab.json", text::serialize_byte_bpe_pieces(pieces)},
+          {"merges.txt", text::serialize_byte_bpe_merges(tokenizer.merges())},
+          {"tokenizer_config.json", config.dump(2) + "\n"}};
+}
+
+namespace {
+
+// The tokens around a text; -1: none.
+struct SurroundingIds {
+  int32_t begin = -1, end = -1;
+};
+
+SurroundingIds surrounding_ids(const text::Tokenizer& tokenizer) {
+  if (const auto* json = dynamic_cast<const text::JsonTokenizer*>(&tokenizer))
+    return {json->begin_id(), json->end_id()};
+  if (const auto* sentencepiece = dynamic_cast<const text::SentencePieceTokenizer*>(&tokenizer))
+    return {sentencepiece->begin_id(), sentencepiece->end_id()};
+  return {tokenizer.begin_id(), tokenizer.end_of_line_id()};
+}
+
+}  // namespace
+
+io::Json token_ids(const text::Tokenizer& tokenizer) {
+  if (const auto* byte_bpe = dynamic_cast<const text::ByteBpeTokenizer*>(&tokenizer))
+    return token_ids(byte_bpe->added_tokens(), {"bos_token", "eos_token", "pad_token"});
+  const SurroundingIds ids = surrounding_ids(tokenizer);
+  io::Json result = io::Json::object();
+  result["bos_token_id"] = ids.begin < 0 ? io::Json() : io::Json(ids.begin);
+  result["eos_token_id"] = ids.end < 0 ? io::Json() : io::Json(ids.end);
+  return result;
+}
+
+std::map<std::string, std::string> vocabulary_files(const text::Tokenizer& tokenizer, int64_t max_length,
+                                                    const std::string& name) {
+  if (const auto* byte_bpe = dynamic_cast<const text::ByteBpeTokenizer*>(&tokenizer))
+    return byte_bpe_files(*byte_bpe, max_length);
+  const auto* sentencepiece = dynamic_cast<const text::SentencePieceTokenizer*>(&tokenizer);
+  if (sentencepiece == nullptr && dynamic_cast<const text::JsonTokenizer*>(&tokenizer) == nullptr)
+    refuse_vocabulary(tokenizer, name,
+                      str(text::JsonTokenizer::kType, ", ", text::ByteBpeTokenizer::kType, " or ",
+                          text::SentencePieceTokenizer::kType));
+  const SurroundingIds ids = surrounding_ids(tokenizer);
+  io::Json roles = io::Json::object();
+  if (ids.begin >= 0) roles["bos_token"] = tokenizer.piece(ids.begin);
+  if (ids.end >= 0) roles["eos_token"] = tokenizer.piece(ids.end);
+  if (tokenizer.unknown_id() >= 0) roles["unk_token"] = tokenizer.piece(tokenizer.unknown_id());
+  io::Json config{{"model_max_length", max_length}, {"clean_up_tokenization_spaces", false}};
+  config.update(roles);
+  std::map<std::string, std::string> files;
+  if (sentencepiece != nullptr) {
+    files["tokenizer.model"] = sentencepiece->model();
+    config["tokenizer_class"] = "LlamaTokenizer";
+    config["add_bos_token"] = ids.begin >= 0;
+    config["add_eos_token"] = false;
+  } else {
+    files["tokenizer.json"] = text::tokenizer_json_text(tokenizer);
+    // The class that uses tokenizer.json without changes; its post-processor puts the token before a text.
+    config["tokenizer_class"] = "PreTrainedTokenizerFast";
+  }
+  files["tokenizer_config.json"] = config.dump(2) + "\n";
+  files["special_tokens_map.json"] = roles.dump(2) + "\n";
+  return files;
 }
 
 void refuse_vocabulary(const text::Tokenizer& tokenizer, const std::string& name, const std::string& expected) {

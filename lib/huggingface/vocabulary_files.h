@@ -1,12 +1,14 @@
-// Functions with which the architectures write the special tokens of a vocabulary to tokenizer_config.json and
-// config.json.
+// Functions with which the architectures write the vocabulary files of a folder, and the special tokens of a vocabulary
+// to tokenizer_config.json and config.json.
 #pragma once
 
 #include <initializer_list>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "io/json_config.h"
+#include "text/byte_bpe.h"
 #include "text/tokenizer.h"
 
 namespace mh::huggingface {
@@ -17,6 +19,21 @@ void add_special_tokens(const text::AddedTokens& tokens, const std::vector<text:
 // Returns the token ids of the roles, such as "pad_token", by the keys of config.json, such as "pad_token_id", in the
 // order of `roles`; null for a role without a token.
 io::Json token_ids(const text::AddedTokens& tokens, std::initializer_list<const char*> roles);
+
+// Returns the vocabulary files of GPT-2 by file name: vocab.json, merges.txt and tokenizer_config.json. `max_length`:
+// maximum number of tokens of a text.
+std::map<std::string, std::string> byte_bpe_files(const text::ByteBpeTokenizer& tokenizer, int64_t max_length);
+
+// The next two functions are for architectures that read the tokenizer of any family (text::read_tokenizer_folder).
+
+// Returns the ids of the tokens before and after a text, and of the padding token if the vocabulary has one, by the
+// keys of config.json; null for a token that the vocabulary does not state.
+io::Json token_ids(const text::Tokenizer& tokenizer);
+// Returns the vocabulary files by file name, for a vocabulary of the type tokenizer-json (tokenizer.json with
+// tokenizer_config.json and special_tokens_map.json, which name the tokens around a text), byte-bpe (byte_bpe_files()),
+// or sentencepiece (tokenizer.model and both files). `name`: name of the model. Throws Error(input) for another type.
+std::map<std::string, std::string> vocabulary_files(const text::Tokenizer& tokenizer, int64_t max_length,
+                                                    const std::string& name);
 
 // Throws Error(input): the vocabulary of the model `name` does not have the type `expected`.
 [[noreturn]] void refuse_vocabulary(const text::Tokenizer& tokenizer, const std::string& name,

@@ -1,0 +1,282 @@
+#include "huggingface/llama_form.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "huggingface/vocabulary_files.h"
+#include "text/folder_tokenizer.h"
+
+namespace mh::huggingface {
+
+namespace {
+
+// Keys of config.json without effect on the output of the model; vocab_size follows from the tensors.
+constexpr const char* kIgnoredKeys[] = {"initializer_range", "use_cache", "vocab_size", "pad_token_id",
+                                        "pretraining_tp"};
+
+// Returns the number of elements of a head.
+int64_t head_size_of(const Settings& settings) {
+  const Json size = setting_or(settings, "attention.head_size", 0);
+  if (size != 0) return size.get<int64_t>();
+  const auto heads = settings.at("attention.heads").get<int64_t>();
+  return heads == 0 ? 0 : settings.at("model.width").get<int64_t>() / heads;
+}
+
+RopeSizes sizes_of(const Settings& settings) {
+  return {head_size_of(settings), settings.at("model.max_positions").get<int64_t>()};
+}
+
+size_t num_layers_of(const Settings& settings) { return settings.at("model.layers").get<size_t>(); }
+
+// Returns the settings with those of the first layer in place of the attention settings of all layers, which overrides
+// of all layers may replace.
+Settings with_first_layer(Settings settings, const LayerSettings& layers) {
+  if (layers.kind_of_layer.empty()) return settings;
+  for (const auto& [key, value] : layers.of_layer(0)) settings["attention." + key] = value;
+  return settings;
+}
+
+// Returns whether the output projections have biases.
+bool has_output_bias(const Settings& settings) {
+  const Json output_bias = setting_or(settings, "attention.output_bias", "same");
+  return output_bias == "same" ? settings.at("attention.bias") == true : output_bias == "true";
+}
+
+}  // namespace
+
+LlamaForm::LlamaForm(const LlamaFamily& family) : family_(family) {
+  pairs_ = {{"hidden_size", family.width, {"model.width"}},
+            {"intermediate_size", family.ffn, {"model.ffn"}},
+            {"num_hidden_layers", family.layers, {"model.layers"}, kMaxLayers},
+            {"num_attention_heads", family.heads, {"attention.heads"}},
+            {"max_position_embeddings", family.max_positions, {"model.max_positions"}, 1 << 24},
+            {"attention_dropout", 0.0, {"attention.dropout"}},
+            {"tie_word_embeddings", family.is_tied, {"model.tied"}}};
+  std::vector<const char*> epsilon_keys{"model.norm_epsilon"};
+  if (family.qk_norm_scope != nullptr) epsilon_keys.push_back("attention.qk-norm.epsilon");
+  pairs_.push_back({"rms_norm_eps", family.norm_epsilon, epsilon_keys});
+  if (family.has_dropouts) {
+    pairs_.push_back({"resid_pdrop", 0.0, {"model.dropout_attention", "model.dropout_ffn"}});
+    pairs_.push_back({"embd_pdrop", 0.0, {"model.dropout_embedding"}});
+  }
+}
+
+Settings LlamaForm::settings(const JsonConfig& config, const std::set<std::string>&) const {
+  Settings result{{"model.backbone", backbone()},
+                  {"model.norm_type", "rms"},
+                  {"model.norm", family_.norm},
+                  {"model.final_norm", true},
+                  {"model.positions", "none"},
+                  {"model.gated_ffn", true},
+                  {"model.ffn_bias", family_.has_mlp_bias ? config.value("mlp_bias", false) : Json(false)},
+                  {"model.scale_embedding", family_.scales_embedding},
+                  {"model.init", "bert"},
+                  {"attention.output_bias", "same"}};
+  read_keys(setting_pairs(), config, result);
+  result["model.activation"] = activation_of(config, family_.activation_key, family_.activation);
+  if (family_.gelu_means_tanh && result["model.activation"] == "gelu") result["model.activation"] = "gelu-tanh";
+  result["attention.bias"] = family_.attention_bias == AttentionBias::attention_bias
+                                 ? config.value("attention_bias", false)
+                                 : Json(family_.attention_bias == AttentionBias::queries_keys_values);
+  if (family_.attention_bias == AttentionBias::queries_keys_values) result["attention.output_bias"] = "false";
+  if (family_.has_output_soft_cap) {
+    const auto cap = config.nullable<double>("final_logit_softcapping", std::nullopt);
+    if (cap && !(*cap > 0))
+      refuse_input(config.path() + ": final_logit_softcapping", "null or a number greater than 0", Json(*cap).dump(),
+                   "copy config.json from the source of the model");
+    result["model.output_soft_cap"] = cap.value_or(0.0);
+  }
+
+  const auto width = result["model.width"].get<int64_t>(), heads = result["attention.heads"].get<int64_t>();
+  const auto head_size =
+      config.nullable<int64_t>("head_dim", family_.head_size > 0 ? std::optional(family_.head_size) : std::nullopt);
+  if (head_size) require_size(*head_size, config.path() + ": head_dim", 1 << 16);
+  result["attention.head_size"] = head_size && *head_size * heads != width ? *head_size : 0;
+  const int64_t key_value_heads =
+      config
+          .nullable<int64_t>("num_key_value_heads",
+                             family_.key_value_heads > 0 ? std::optional(family_.key_value_heads) : std::nullopt)
+          .value_or(heads);
+  if (key_value_heads < 1 || heads % key_value_heads != 0)
+    refuse_input(config.path() + ": num_key_value_heads", str("a divisor of num_attention_heads, ", heads),
+                 str(key_value_heads), "copy config.json from the source of the model");
+  result["attention.key_value_heads"] = key_value_heads == heads ? 0 : key_value_heads;
+
+  Json transform = Json::array({"rotary"});
+  if (family_.qk_norm_scope != nullptr) {
+    result["attention.qk-norm.scope"] = family_.qk_norm_scope;
+    transform = Json::array({"qk-norm", "rotary"});
+  }
+  set_layers(read_layers(config, {{"transform", transform}}, sizes_of(result), num_layers_of(result)), result);
+  for (const char* key : kIgnoredKeys) config.value(key, nullptr);
+  for (const char* key : family_.ignored_keys) config.value(key, nullptr);
+  return result;
+}
+
+LayerSettings LlamaForm::read_layers(const JsonConfig& config, const Settings& layer, const RopeSizes& sizes,
+                                     size_t num_layers) const {
+  Settings settings = layer;
+  settings.merge(read_rope(config, family_.rope, sizes));
+  LayerSettings layers;
+  layers.kinds = {settings};
+  layers.kind_of_layer.resize(num_layers);
+  return layers;
+}
+
+void LlamaForm::write_layers(const LayerSettings& layers, const RopeSizes& sizes, Json& config) const {
+  write_rope(layers.of_layer(0), family_.rope, sizes, config);
+}
+
+text::Tokenizers LlamaForm::tokenizers(const std::string& folder) const {
+  return {text::read_tokenizer_folder(folder), nullptr};
+}
+
+TensorNames LlamaForm::tensor_names(const Settings& settings) const {
+  TensorNames tensor_names{{{"embed_tokens.weight", {"decoder.embedding.weight"}}}, {}};
+  const auto add = [&](const std::string& huggingface_name, const std::vector<std::string>& multihead_names,
+                       bool has_bias) {
+    for (const char* suffix : {".weight", ".bias"}) {
+      if (suffix == std::string_view(".bias") && !has_bias) continue;
+      TensorPair pair{huggingface_name + suffix, {}};
+      for (const std::string& multihead_name : multihead_names) pair.multihead_names.push_back(multihead_name + suffix);
+      tensor_names.pairs.push_back(std::move(pair));
+    }
+  };
+  const auto add_norm = [&](const std::string& huggingface_name, const std::string& multihead_name) {
+    tensor_names.pairs.push_back({.huggingface_name = huggingface_name + ".weight",
+                                  .multihead_names = {multihead_name + ".weight"},
+                                  .addend = family_.norm_addend});
+  };
+  const bool has_attention_bias = settings.at("attention.bias") == true,
+             has_ffn_bias = setting_or(settings, "model.ffn_bias", false) == true;
+  const std::string norm = family_.norm;
+  for (size_t i = 0; i < num_layers_of(settings); ++i) {
+    const std::string layer = str("layers.", i, "."), attention = layer + "self_attn.", mlp = layer + "mlp.",
+                      multihead_layer = str("decoder.layers.", i, "."), self = multihead_layer + "self.",
+                      ffn = multihead_layer + "ffn.";
+    if (norm != "output") add_norm(layer + "input_layernorm", self + "norm");
+    if (family_.has_fused_projections) {
+      add(attention + "qkv_proj", {self + "query", self + "key", self + "value"}, has_attention_bias);
+    } else {
+      add(attention + "q_proj", {self + "query"}, has_attention_bias);
+      add(attention + "k_proj", {self + "key"}, has_attention_bias);
+      add(attention + "v_proj", {self + "value"}, has_attention_bias);
+    }
+    if (family_.qk_norm_scope != nullptr) {
+      add_norm(attention + "q_norm", self + "query_norm");
+      add_norm(attention + "k_norm", self + "key_norm");
+    }
+    add(attention + "o_proj", {self + "output"}, has_output_bias(settings));
+    // post_attention_layernorm normalises the output of attention if a family has such a norm, and otherwise the input
+    // of the feed-forward sublayer.
+    if (norm == "pre") {
+      add_norm(layer + "post_attention_layernorm", ffn + "norm");
+    } else {
+      add_norm(layer + "post_attention_layernorm", self + "output_norm");
+      if (norm == "around") add_norm(layer + "pre_feedforward_layernorm", ffn + "norm");
+      add_norm(layer + "post_feedforward_layernorm", ffn + "output_norm");
+    }
+    if (family_.has_fused_projections) {
+      add(mlp + "gate_up_proj", {ffn + "gate", ffn + "up"}, has_ffn_bias);
+    } else {
+      add(mlp + "gate_proj", {ffn + "gate"}, has_ffn_bias);
+      add(mlp + "up_proj", {ffn + "up"}, has_ffn_bias);
+    }
+    add(mlp + "down_proj", {ffn + "down"}, has_ffn_bias);
+  }
+  add_norm("norm", "decoder.norm");
+  if (settings.at("model.tied") == true) tensor_names.aliases["lm_head.weight"] = "embed_tokens.weight";
+  else
+    tensor_names.pairs.push_back({.huggingface_name = "lm_head.weight",
+                                  .multihead_names = {"decoder.output.weight"},
+                                  .missing_advice = kUntiedAdvice});
+  return tensor_names;
+}
+
+bool LlamaForm::is_buffer(const std::string& tensor_name) const {
+  return name_in_layer(tensor_name, "layers.") == "self_attn.rotary_emb.inv_freq" ||
+         tensor_name == "rotary_emb.inv_freq";
+}
+
+Json LlamaForm::config(const Settings& settings) const {
+  const LayerSettings layers = layers_of(settings, num_layers_of(settings));
+  const Settings layer_settings = with_first_layer(settings, layers);
+  const RopeSizes sizes = sizes_of(layer_settings);
+  Json config{{"architectures", {family_.model_class}}, {"model_type", family_.model_type}};
+  set_keys(setting_pairs(), layer_settings, config);
+  const Json key_value_heads = setting_or(layer_settings, "attention.key_value_heads", 0);
+  config["num_key_value_heads"] = key_value_heads == 0 ? layer_settings.at("attention.heads") : key_value_heads;
+  config["head_dim"] = sizes.head_size;
+  const Json& activation = layer_settings.at("model.activation");
+  config[family_.activation_key] =
+      multihead_activation(family_.activation) == activation ? family_.activation : huggingface_activation(activation);
+  if (family_.attention_bias == AttentionBias::attention_bias)
+    config["attention_bias"] = layer_settings.at("attention.bias");
+  if (family_.has_mlp_bias) config["mlp_bias"] = setting_or(layer_settings, "model.ffn_bias", false);
+  if (family_.has_output_soft_cap) {
+    const Json cap = setting_or(layer_settings, "model.output_soft_cap", 0.0);
+    config["final_logit_softcapping"] = cap == 0 ? Json() : cap;
+  }
+  write_layers(layers, sizes, config);
+  // A null id of the padding token is written, since the default of a class may exceed the size of the vocabulary.
+  config.update({{"initializer_range", 0.02},
+                 {"use_cache", true},
+                 {"bos_token_id", nullptr},
+                 {"eos_token_id", nullptr},
+                 {"pad_token_id", nullptr},
+                 {"dtype", "float32"}});
+  return config;
+}
+
+Json LlamaForm::token_ids(const text::Tokenizers& tokenizers) const {
+  return huggingface::token_ids(*tokenizers.target);
+}
+
+std::map<std::string, std::string> LlamaForm::vocabulary_files(const text::Tokenizers& tokenizers,
+                                                               const Settings& settings,
+                                                               const std::string& name) const {
+  return huggingface::vocabulary_files(*tokenizers.target, settings.at("model.max_positions").get<int64_t>(), name);
+}
+
+std::vector<std::string> layer_types(const JsonConfig& config, size_t num_layers) {
+  const auto types = config.texts("layer_types");
+  if (!types) return {};
+  for (const std::string& type : *types)
+    if (type != kFullAttention && type != kSlidingAttention)
+      refuse_input(config.path() + ": layer_types", str(kFullAttention, " or ", kSlidingAttention), type,
+                   "use a model with only these types of layers, which multihead supports");
+  if (types->size() != num_layers)
+    refuse_input(config.path() + ": layer_types", str("a type for each of the ", count_of(num_layers, "layer")),
+                 count_of(types->size(), "type"), "copy config.json from the source of the model");
+  return *types;
+}
+
+int64_t sliding_window(const JsonConfig& config, std::optional<int64_t> if_absent) {
+  const auto window = config.nullable<int64_t>("sliding_window", if_absent);
+  if (window) require_size(*window, config.path() + ": sliding_window", 1 << 30);
+  return window.value_or(0);
+}
+
+Json window_of(const Settings& layer) {
+  const Json window = setting_or(layer, "window", 0);
+  return window == 0 ? Json() : window;
+}
+
+Json largest_window(const LayerSettings& layers) {
+  Json largest;
+  for (const Settings& kind : layers.kinds)
+    if (const Json window = window_of(kind); !window.is_null() && (largest.is_null() || window > largest))
+      largest = window;
+  return largest;
+}
+
+Json layer_types_of(const LayerSettings& layers) {
+  Json types = Json::array();
+  for (size_t layer = 0; layer < layers.kind_of_layer.size(); ++layer)
+    types.push_back(window_of(layers.of_layer(layer)).is_null() ? kFullAttention : kSlidingAttention);
+  return types;
+}
+
+}  // namespace mh::huggingface

@@ -1,0 +1,85 @@
+// Qwen 2 and 2.5 (Yang et al. 2024) and Qwen 3 (Yang et al. 2025): Llama with biases of queries, keys and values, or
+// with norms of the queries and keys of each head. The last layers may have a window.
+#include <algorithm>
+
+#include "huggingface/llama_form.h"
+
+namespace mh::huggingface {
+
+namespace {
+
+constexpr int64_t kDefaultWindow = 4096;
+constexpr int64_t kDefaultMaxWindowLayers = 28;
+
+const LlamaFamily kQwen2{.model_type = "qwen2",
+                         .model_class = "Qwen2ForCausalLM",
+                         .ffn = 22016,
+                         .key_value_heads = 32,
+                         .max_positions = 32768,
+                         .attention_bias = AttentionBias::queries_keys_values};
+
+const LlamaFamily kQwen3{.model_type = "qwen3",
+                         .model_class = "Qwen3ForCausalLM",
+                         .ffn = 22016,
+                         .key_value_heads = 32,
+                         .head_size = 128,
+                         .max_positions = 32768,
+                         .attention_bias = AttentionBias::attention_bias,
+                         .qk_norm_scope = "head"};
+
+class Qwen : public LlamaForm {
+ public:
+  explicit Qwen(const LlamaFamily& family) : LlamaForm(family) {}
+
+ protected:
+  LayerSettings read_layers(const JsonConfig& config, const Settings& layer, const RopeSizes& sizes,
+                            size_t num_layers) const override {
+    // transformers ignores sliding_window, and windows of layer_types, unless use_sliding_window is true.
+    const int64_t configured_window = sliding_window(config, kDefaultWindow);
+    const int64_t window = config.value("use_sliding_window", false) ? configured_window : 0;
+    const auto max_window_layers = config.value("max_window_layers", kDefaultMaxWindowLayers).get<int64_t>();
+    std::vector<std::string> types = layer_types(config, num_layers);
+    if (types.empty())
+      for (size_t i = 0; i < num_layers; ++i)
+        types.emplace_back(static_cast<int64_t>(i) >= max_window_layers ? kSlidingAttention : kFullAttention);
+    Settings settings = LlamaForm::read_layers(config, layer, sizes, 1).of_layer(0);
+    LayerSettings layers;
+    for (const std::string& type : types) {
+      settings["window"] = type == kSlidingAttention ? window : 0;
+      layers.add(settings);
+    }
+    return layers;
+  }
+
+  void write_layers(const LayerSettings& layers, const RopeSizes& sizes, Json& config) const override {
+    LlamaForm::write_layers(layers, sizes, config);
+    const Json window = largest_window(layers);
+    const auto is_windowed = [&](size_t kind) { return !window_of(layers.kinds[kind]).is_null(); };
+    const auto first_windowed = std::ranges::find_if(layers.kind_of_layer, is_windowed);
+    config["use_sliding_window"] = !window.is_null();
+    config["sliding_window"] = window;
+    config["max_window_layers"] = first_windowed - layers.kind_of_layer.begin();
+    config["layer_types"] = layer_types_of(layers);
+  }
+};
+
+class Qwen2 : public Qwen {
+ public:
+  Qwen2() : Qwen(kQwen2) {}
+};
+
+class Qwen3 : public Qwen {
+ public:
+  Qwen3() : Qwen(kQwen3) {}
+};
+
+const Registration<Qwen2> qwen2_entry(architectures(), "qwen2",
+                                      "The form of llama with biases of queries, keys and values, and a window in the "
+                                      "last layers: Qwen 2 and 2.5.");
+const Registration<Qwen3> qwen3_entry(architectures(), "qwen3",
+                                      "The form of llama with norms of the queries and keys of each head, and a window "
+                                      "in the last layers.");
+
+}  // namespace
+
+}  // namespace mh::huggingface

@@ -1,0 +1,27 @@
+// Models of Hugging Face that multihead recognises but does not support, with the reason: architectures, settings and
+// tensors without an equivalent. A model is refused before its tensors are read.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "huggingface/architecture.h"
+
+namespace mh::huggingface {
+
+// Throws Error(input) for a folder with the adapter of another model instead of a whole model.
+void refuse_adapter(const std::string& folder);
+
+// Returns the architecture with the model_type of config.json. Throws Error(input) for an unsupported one: with the
+// reason if multihead knows the type, otherwise with all supported types and the most similar one.
+std::unique_ptr<Architecture> find_architecture(const JsonConfig& config);
+
+// Throws Error(input) for settings that no architecture supports: quantised weights, experts, layers of different
+// shapes, and gates on the output of attention.
+void refuse_unsupported_settings(const JsonConfig& config);
+
+// Returns what the presence of a tensor with this name shows, such as "a mixture of experts", if multihead does not
+// support it; "" for any other name.
+std::string unsupported_part(const std::string& tensor_name);
+
+}  // namespace mh::huggingface
