@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "io/checkpoint.h"
 #include "model/load.h"
 
 namespace mh::conversion {
@@ -15,11 +16,34 @@ struct ReadOptions {
   bool keep_padded_rows = false;
 };
 
-// Reads a folder with config.json, the vocabulary files, and the tensors in one or several model.safetensors or
-// pytorch_model.bin files (io::open_model_files). The configuration of the returned model has the sections [model] and
-// [attention]. Logs ignored tensors, the components that are initialised from the seed, and ignored keys of config.json
-// except those without effect on the model. Throws Error(input) that names the setting if multihead does not support
-// its value, and the tensor if it is unknown, missing or of an unexpected shape.
+class FolderReader;
+
+// A folder with config.json, the vocabulary files, and the tensors in one or several model.safetensors or
+// pytorch_model.bin files (io::open_model_files), whose parameters are read one at a time.
+class Folder {
+ public:
+  // Reads config.json, the vocabulary and the headers of the tensors. Logs ignored tensors, the components that are
+  // initialised from the seed, and ignored keys of config.json except those without effect on the model. Throws
+  // Error(input) that names the setting if multihead does not support its value, and the tensor if it is unknown,
+  // missing or of an unexpected shape.
+  Folder(const std::string& folder, const ReadOptions& options);
+  ~Folder();
+  // Returns the model of the folder, whose parameters are on the device "meta", without values. The configuration has
+  // the sections [model] and [attention].
+  const model::LoadedModel& model() const;
+  // Returns model_type of config.json.
+  std::string model_type() const;
+  // Writes a checkpoint with the parameters, as fp32, and `metadata` to `sink`, and closes the sink. Holds one
+  // parameter in memory at a time: 4 bytes for each of its elements, and the mapped bytes of its tensor in the folder.
+  // Warns about NaN and infinite values.
+  void write_checkpoint(ByteSink& sink, io::Metadata metadata) const;
+
+ private:
+  friend model::LoadedModel read_folder(const std::string& folder, const ReadOptions& options);
+  std::unique_ptr<FolderReader> reader_;
+};
+
+// Reads a folder as the constructor of Folder does, and all parameters. Warns about NaN and infinite values.
 model::LoadedModel read_folder(const std::string& folder, const ReadOptions& options);
 
 // Writes the model to a new folder in the format of transformers; if writing fails, no folder remains. Throws

@@ -1,8 +1,11 @@
-// Reads a Hugging Face folder: converts config.json and copies the tensors to the parameters of a model.
+// Reads a Hugging Face folder: converts config.json and the tensors to the parameters of a model.
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <map>
+#include <set>
 #include <stdexcept>
 
 #include "base/error.h"
@@ -10,9 +13,10 @@
 #include "base/text.h"
 #include "conversion/huggingface_folder.h"
 #include "huggingface/architecture.h"
+#include "huggingface/refusals.h"
+#include "huggingface/tensor_layout.h"
 #include "io/tensor_files.h"
 #include "nn/aten.h"
-#include "nn/finite.h"
 
 namespace mh::conversion {
 
@@ -57,13 +61,28 @@ constexpr const char* kSilentlyIgnoredKeys[] = {"_name_or_path",
                                                 "classifier_dropout",
                                                 "use_cache"};
 
+JsonConfig read_config(const std::string& folder) {
+  refuse_adapter(folder);
+  const std::string path = folder + "/config.json";
+  if (!std::filesystem::exists(path))
+    refuse_input(folder, "a Hugging Face folder with config.json", "no config.json",
+                 "give the folder that save_pretrained wrote");
+  JsonConfig config{read_regular_file(path), path};
+  refuse_unsupported_settings(config);
+  return config;
+}
+
+Shape shape_of(const nn::Parameter& parameter) { return parameter.master().sizes().vec(); }
+
+}  // namespace
+
 class FolderReader {
  public:
   FolderReader(const std::string& folder, const ReadOptions& options)
       : folder_(folder),
         options_(options),
         config_(read_config(folder)),
-        architecture_(find_architecture()),
+        architecture_(find_architecture(config_)),
         files_(io::open_model_files(folder)) {
     for (const auto& [name, entry] : files_.entries()) {
       const std::string name_without_prefix = canonical_name(name, architecture_->tensor_prefix());
@@ -75,7 +94,8 @@ class FolderReader {
     }
   }
 
-  model::LoadedModel read() {
+  // Reads everything but the elements of the tensors. Must precede all other functions.
+  void open() {
     Settings settings = architecture_->settings(config_, names_without_prefix_);
     if (const Json& layers = settings.at("model.layers"); layers > names_without_prefix_.size())
       refuse_input(config_.path() + ": number of layers",
@@ -86,32 +106,55 @@ class FolderReader {
     log_ignored_keys();
     names_ = architecture_->tensor_names(settings);
     refuse_unknown_tensors(settings);
-    model::LoadedModel loaded_model;
-    loaded_model.name = folder_;
-    loaded_model.toml = toml_of(settings);
-    loaded_model.tokenizers = std::move(tokenizers_);
-    build(loaded_model);
-    copy_tensors(loaded_model.model->parameters());
+    model_.name = folder_;
+    model_.toml = toml_of(settings);
+    model_.tokenizers = std::move(tokenizers_);
+    build();
+    find_parameters();
     check_aliases();
-    return loaded_model;
+  }
+
+  const model::LoadedModel& model() const { return model_; }
+  std::string model_type() const { return config_.value("model_type", ""); }
+
+  void write_checkpoint(ByteSink& sink, io::Metadata metadata) const {
+    int64_t max_elements = 0;
+    for (const nn::Parameter& parameter : model_.model->parameters().all())
+      max_elements = std::max(max_elements, parameter.master().numel());
+    const auto buffer = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(max_elements));
+    std::vector<io::TensorView> views;
+    std::set<std::string> non_finite_names;
+    for (const nn::Parameter& parameter : model_.model->parameters().all())
+      views.push_back({{parameter.name(), io::DType::f32, shape_of(parameter)},
+                       nullptr,
+                       [this, &parameter, &buffer, &non_finite_names] {
+                         read_parameter(parameter, buffer.get());
+                         if (!is_finite(buffer.get(), parameter.master().numel()))
+                           non_finite_names.insert(parameter.name());
+                         return buffer.get();
+                       }});
+    io::write_checkpoint(sink, views, std::move(metadata));
+    sink.close();
+    warn_about(non_finite_names);
+  }
+
+  // Returns the model with its parameters.
+  model::LoadedModel read_all() {
+    c10::NoGradGuard no_gradient;
+    model_.model = model::build_language_model(model_.config, model::vocabulary_sizes_of(model_.tokenizers), at::kCPU);
+    nn::ParameterList& parameters = model_.model->parameters();
+    std::set<std::string> non_finite_names;
+    for (nn::Parameter& parameter : parameters.all()) {
+      auto* elements = parameter.master().mutable_data_ptr<float>();
+      read_parameter(parameter, elements);
+      if (!is_finite(elements, parameter.master().numel())) non_finite_names.insert(parameter.name());
+    }
+    parameters.refresh_bf16_copies();
+    warn_about(non_finite_names);
+    return std::move(model_);
   }
 
  private:
-  static JsonConfig read_config(const std::string& folder) {
-    const std::string path = folder + "/config.json";
-    if (!std::filesystem::exists(path))
-      refuse_input(folder, "a Hugging Face folder with config.json", "no config.json",
-                   "give the folder that save_pretrained wrote");
-    return {read_regular_file(path), path};
-  }
-  std::unique_ptr<Architecture> find_architecture() const {
-    std::vector<Json> known_types;
-    for (const std::string& name : architectures().names()) known_types.emplace_back(name);
-    config_.require("model_type", "", known_types,
-                    "use a model of one of these architectures, the only ones that multihead supports");
-    return architectures().make(config_.value("model_type", "").get<std::string>(), "model_type");
-  }
-
   // Returns the place of an error of the converted configuration: the key of config.json from which the setting was
   // converted, or else the place in the converted configuration.
   std::string place_in_config(const std::string& place) const {
@@ -122,14 +165,15 @@ class FolderReader {
   }
   std::string converted_name() const { return config_.path() + ", converted to TOML"; }
 
-  // Builds the model. Errors of the converted configuration are reported as errors of config.json.
-  void build(model::LoadedModel& loaded_model) const {
+  // Builds the model on the device "meta". Errors of the converted configuration are reported as errors of config.json.
+  void build() {
     try {
       Config config;
-      config.load_text(loaded_model.toml, converted_name());
-      loaded_model.config = model::ModelConfig::read(config);
-      loaded_model.model = model::build_language_model(loaded_model.config,
-                                                       model::vocabulary_sizes_of(loaded_model.tokenizers), at::kCPU);
+      config.load_text(model_.toml, converted_name());
+      model_.config = model::ModelConfig::read(config);
+      config.check_all_known();
+      model_.model =
+          model::build_language_model(model_.config, model::vocabulary_sizes_of(model_.tokenizers), at::kMeta);
     } catch (const Error& error) {
       const Problem& problem = error.problem();
       refuse_input(place_in_config(problem.where), problem.expected, without_default_remark(problem.found),
@@ -143,7 +187,7 @@ class FolderReader {
   Settings read_vocabulary(Settings settings) {
     tokenizers_ = architecture_->tokenizers(folder_);
     const TensorNames names = architecture_->tensor_names(settings);
-    const io::TensorFiles::Entry& embedding = entry_of(names, names.pairs.front().huggingface_name);
+    const io::TensorFiles::Entry& embedding = entry_of(names, names.pairs.front());
     const int64_t num_embedding_rows = embedding.info.shape.empty() ? 0 : embedding.info.shape[0],
                   vocabulary_size = tokenizers_.target->size();
     if (num_embedding_rows < vocabulary_size || (num_embedding_rows > vocabulary_size && !options_.keep_padded_rows))
@@ -175,19 +219,23 @@ class FolderReader {
     return nullptr;
   }
 
-  const io::TensorFiles::Entry& entry_of(const TensorNames& names, const std::string& name_without_prefix) const {
+  const io::TensorFiles::Entry& entry_of(const TensorNames& names, const TensorPair& pair) const {
+    const std::string& name_without_prefix = pair.huggingface_name;
     if (const io::TensorFiles::Entry* entry = find_entry(names, name_without_prefix)) return *entry;
     std::string expected = "the tensor " + name_without_prefix;
     for (const auto& [alias, original] : names.aliases)
       if (original == name_without_prefix) expected += " or " + alias;
     refuse_input(files_.entries().empty() ? folder_ : files_.entries().begin()->second.path, expected, "no such tensor",
-                 "copy the folder again");
+                 pair.missing_advice != nullptr ? pair.missing_advice : "copy the folder again");
   }
 
   void log_replaced_token_ids() const {
     const Json token_ids = architecture_->token_ids(tokenizers_);
     for (const auto& [key, number] : token_ids.items())
-      if (const Json config_value = config_.value(key, nullptr); !config_value.is_null() && config_value != number)
+      if (const Json config_value = config_.value(key, nullptr);
+          !config_value.is_null() && config_value != number &&
+          !(config_value.is_array() &&
+            std::find(config_value.begin(), config_value.end(), number) != config_value.end()))
         log_warning(str(config_.path(), ": ", key, " is ", config_value.dump(), "; using ", number.dump(),
                         " from the tokenizer files"));
   }
@@ -208,9 +256,12 @@ class FolderReader {
     std::vector<std::string> unused_names;
     for (const auto& [name_without_prefix, name] : full_names_) {
       if (known_names.count(name_without_prefix) > 0 || architecture_->is_buffer(name_without_prefix)) continue;
-      if (!architecture_->is_unused(name_without_prefix, settings))
-        refuse_input(files_.find(name)->path, "tensors of this model only", "the unknown tensor " + name,
+      if (!architecture_->is_unused(name_without_prefix, settings)) {
+        const std::string part = unsupported_part(name);
+        refuse_input(files_.find(name)->path, "tensors of this model only",
+                     str("the unknown tensor ", name, part.empty() ? "" : ", which belongs to ", part),
                      "copy the folder again, or use a model without this tensor");
+      }
       unused_names.push_back(name);
     }
     if (!unused_names.empty()) log_info("ignored tensors that this model does not use: " + join(unused_names, ", "));
@@ -226,54 +277,72 @@ class FolderReader {
     return components;
   }
 
-  void copy_tensors(nn::ParameterList& parameters) const {
+  // The tensor that contains a parameter.
+  struct Location {
+    const TensorPair* pair = nullptr;
+    size_t index = 0;                               // index of the parameter in pair->multihead_names
+    std::vector<Shape> shapes;                      // shapes of all parameters of the pair
+    const io::TensorFiles::Entry* entry = nullptr;  // null: the parameter is initialised from the seed
+  };
+
+  // Finds the tensor of each parameter, and checks its shape.
+  void find_parameters() {
     const std::set<std::string> initialised_components = missing_components();
-    if (!initialised_components.empty()) parameters.initialise(options_.seed);
     for (const std::string& component : initialised_components)
       log_warning(component + " is missing in the Hugging Face folder and is initialised from the seed (--seed)");
-    std::set<std::string> filled_names;
+    std::map<std::string, Shape> shapes;  // by the name of the parameter
+    for (const nn::Parameter& parameter : model_.model->parameters().all())
+      shapes[parameter.name()] = shape_of(parameter);
     for (const TensorPair& pair : names_.pairs) {
-      filled_names.insert(pair.multihead_names.begin(), pair.multihead_names.end());
-      if (initialised_components.count(pair.component) == 0) copy_tensor(pair, parameters);
+      Location location{&pair};
+      for (const std::string& name : pair.multihead_names) {
+        const auto shape = shapes.find(name);
+        if (shape == shapes.end())  // a bug: tensor_names() and the model follow the same settings
+          throw std::logic_error("the converted model has no parameter " + name);
+        location.shapes.push_back(shape->second);
+      }
+      if (initialised_components.count(pair.component) == 0) {
+        location.entry = &entry_of(names_, pair);
+        const io::TensorInfo& info = location.entry->info;
+        if (const Shape shape = tensor_shape(pair, location.shapes); info.shape != shape)
+          refuse_input(location.entry->path + ": " + info.name,
+                       "the shape " + shape_text(shape) + ", as in config.json", "the shape " + shape_text(info.shape),
+                       "config.json and the tensors belong to different models; copy the folder again");
+      }
+      for (; location.index < pair.multihead_names.size(); ++location.index)
+        locations_[pair.multihead_names[location.index]] = location;
     }
-    for (const nn::Parameter& parameter : parameters.all())
-      if (filled_names.count(parameter.name()) == 0)
-        throw std::logic_error(parameter.name() + " has no counterpart in transformers");
-    parameters.refresh_bf16_copies();
-    nn::warn_if_not_finite(folder_, parameters);
+    for (const auto& [name, shape] : shapes)
+      if (locations_.count(name) == 0) throw std::logic_error(name + " has no counterpart in transformers");
   }
 
-  void copy_tensor(const TensorPair& pair, nn::ParameterList& parameters) const {
-    std::vector<nn::Parameter*> targets;
-    for (const std::string& name : pair.multihead_names) {
-      targets.push_back(parameters.find(name));
-      if (targets.back() == nullptr)  // a bug: tensor_names() and the model follow the same settings
-        throw std::logic_error("the converted model has no parameter " + name);
+  // Copies the elements of a parameter from its tensor, or its initial values, to `out`.
+  void read_parameter(const nn::Parameter& parameter, float* out) const {
+    const Location& location = locations_.at(parameter.name());
+    if (location.entry == nullptr) {
+      nn::ParameterList list(at::kCPU);
+      const at::Tensor& values = list.add(parameter.name(), shape_of(parameter), parameter.traits()).master();
+      list.initialise(options_.seed);
+      std::copy_n(values.const_data_ptr<float>(), values.numel(), out);
+      return;
     }
-    const io::TensorFiles::Entry& entry = entry_of(names_, pair.huggingface_name);
-    std::vector<int64_t> shape = huggingface_shape(pair, targets);
-    if (entry.info.shape != shape)
-      refuse_input(entry.path + ": " + entry.info.name, "the shape " + shape_text(shape) + ", as in config.json",
-                   "the shape " + shape_text(entry.info.shape),
-                   "config.json and the tensors belong to different models; copy the folder again");
-    std::vector<float> elements = files_.read_fp32(entry.info.name);
-    c10::NoGradGuard no_gradient;
-    at::Tensor tensor = at::from_blob(elements.data(), shape, at::kFloat);
-    if (pair.is_transposed) tensor = tensor.t();
-    int64_t row = 0;
-    for (nn::Parameter* parameter : targets) {
-      const int64_t num_rows = parameter->master().size(0);
-      parameter->master().copy_(tensor.narrow(0, row, num_rows));
-      row += num_rows;
-    }
+    const io::TensorFiles::Reader reader = files_.open(location.entry->info.name);
+    huggingface::read_parameter(
+        *location.pair, location.shapes, location.index,
+        [&](int64_t first, int64_t count, float* elements) { reader.read(first, count, elements); }, out);
+    reader.finish();
   }
 
-  static std::vector<int64_t> huggingface_shape(const TensorPair& pair, const std::vector<nn::Parameter*>& targets) {
-    std::vector<int64_t> shape = targets.front()->master().sizes().vec();
-    shape[0] = 0;
-    for (const nn::Parameter* parameter : targets) shape[0] += parameter->master().size(0);
-    if (pair.is_transposed) std::swap(shape[0], shape[1]);
-    return shape;
+  static bool is_finite(const float* elements, int64_t count) {
+    return std::all_of(elements, elements + count, [](float x) { return std::isfinite(x); });
+  }
+
+  // Warns about the parameters with NaN or infinite values.
+  void warn_about(const std::set<std::string>& non_finite_names) const {
+    if (!non_finite_names.empty())
+      log_warning(str(folder_, ": found ", non_finite_names.size(), " of ",
+                      count_of(locations_.size(), "parameter tensor"),
+                      " with NaN or infinite values, the first of them ", *non_finite_names.begin()));
   }
 
   void check_aliases() const {
@@ -281,7 +350,7 @@ class FolderReader {
       if (names_without_prefix_.count(alias) == 0 || names_without_prefix_.count(original) == 0) continue;
       const io::TensorFiles::Entry &a = *files_.find(full_names_.at(alias)),
                                    &b = *files_.find(full_names_.at(original));
-      if (a.info.shape == b.info.shape && files_.read_fp32(a.info.name) == files_.read_fp32(b.info.name)) continue;
+      if (files_.are_equal(a.info.name, b.info.name)) continue;
       if (names_.ignored_aliases.count(alias) > 0)
         log_info("tensor " + a.info.name + " is ignored in favour of " + b.info.name + ", which has another value");
       else
@@ -303,12 +372,27 @@ class FolderReader {
   std::set<std::string> names_without_prefix_;     // canonical names of all tensors in the folder
   text::Tokenizers tokenizers_;
   TensorNames names_;
+  model::LoadedModel model_;
+  std::map<std::string, Location> locations_;  // by the name of the parameter
 };
 
-}  // namespace
+Folder::Folder(const std::string& folder, const ReadOptions& options)
+    : reader_(std::make_unique<FolderReader>(folder, options)) {
+  reader_->open();
+}
+
+Folder::~Folder() = default;
+
+const model::LoadedModel& Folder::model() const { return reader_->model(); }
+
+std::string Folder::model_type() const { return reader_->model_type(); }
+
+void Folder::write_checkpoint(ByteSink& sink, io::Metadata metadata) const {
+  reader_->write_checkpoint(sink, std::move(metadata));
+}
 
 model::LoadedModel read_folder(const std::string& folder, const ReadOptions& options) {
-  return FolderReader(folder, options).read();
+  return Folder(folder, options).reader_->read_all();
 }
 
 }  // namespace mh::conversion

@@ -63,7 +63,8 @@ void convert_from_huggingface(const Arguments& args) {
   check_output(args);
   nn::prepare_cpu(args.threads);
   const std::string folder = strip_slashes(args.files.front());
-  model::LoadedModel model = conversion::read_folder(folder, {args.seed, args.keep_padded_rows});
+  const conversion::Folder huggingface_folder(folder, {args.seed, args.keep_padded_rows});
+  const model::LoadedModel& model = huggingface_folder.model();
   train::RunConfig run_config = train::RunConfig::parse(model.toml, folder);
   // Tools read their default block length from the configuration, so this length must not exceed the number of
   // positions of the model.
@@ -71,7 +72,7 @@ void convert_from_huggingface(const Arguments& args) {
   io::Metadata metadata{{io::kFormatKey, "1"}, {io::kConfigKey, run_config.toml()}};
   metadata.merge(text::metadata_of(model.tokenizers));
   io::add_origin(metadata, folder, {{"huggingface", folder}});
-  model::write_parameters(*open_sink(args.output), model.model->parameters(), std::move(metadata));
+  huggingface_folder.write_checkpoint(*open_sink(args.output), std::move(metadata));
   log_summary(model);
 }
 
