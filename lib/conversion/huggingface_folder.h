@@ -46,8 +46,19 @@ class Folder {
 // Reads a folder as the constructor of Folder does, and all parameters. Warns about NaN and infinite values.
 model::LoadedModel read_folder(const std::string& folder, const ReadOptions& options);
 
-// Writes the model to a new folder in the format of transformers; if writing fails, no folder remains. Throws
-// Error(input) that names the settings if transformers does not support the model; Error(usage) if the folder exists.
-void write_folder(const model::LoadedModel& model, const std::string& folder);
+struct WriteOptions {
+  // Architecture of the folder, as model_type of config.json; "": the first one, in alphabetical order, that has all
+  // settings of the model.
+  std::string model_type = {};
+  io::DType dtype = io::DType::f32;  // format of the tensors: F32, F16 or BF16
+};
+// Returns the name of a tensor format in config.json and in options: "float32", "float16" or "bfloat16".
+const char* dtype_name(io::DType dtype);
+
+// Writes the model to a new folder in the format of transformers; if writing fails, no folder remains. Holds one tensor
+// of the folder in memory at a time, besides the model. Throws Error(input) that names the settings if transformers
+// does not support the model, and that names the tensor for numbers past the range of F16; Error(usage) if the folder
+// exists.
+void write_folder(const model::LoadedModel& model, const std::string& folder, const WriteOptions& options = {});
 
 }  // namespace mh::conversion

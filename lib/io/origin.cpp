@@ -21,4 +21,17 @@ void add_origin(Metadata& metadata, const std::string& file, const nlohmann::ord
   text = steps.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
+std::string last_origin_text(const Metadata& metadata, const std::string& key) {
+  const auto entry = metadata.find(kOriginKey);
+  if (entry == metadata.end() || entry->second.size() > kMaxUncheckedJsonBytes ||
+      json_depth(entry->second) > kMaxJsonDepth)
+    return "";
+  const auto steps = nlohmann::ordered_json::parse(entry->second, nullptr, false);
+  std::string text;
+  if (!steps.is_array()) return text;
+  for (const auto& step : steps)
+    if (step.is_object() && step.contains(key) && step.at(key).is_string()) text = step.at(key).get<std::string>();
+  return text;
+}
+
 }  // namespace mh::io

@@ -16,6 +16,7 @@ struct Arguments {
   std::string output = "-";
   bool average = false, fold = false;
   std::string output_format;      // "huggingface"; empty: a multihead checkpoint
+  std::string dtype = "float32";  // --dtype: format of the tensors of a written Hugging Face folder
   bool keep_padded_rows = false;  // --padded-vocabulary: whether to keep embedding rows past the vocabulary
   uint64_t seed = 1;
   int threads = 0;

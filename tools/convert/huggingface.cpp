@@ -71,7 +71,7 @@ void convert_from_huggingface(const Arguments& args) {
   run_config.train.batch.block = std::min(run_config.train.batch.block, run_config.model.model.max_positions);
   io::Metadata metadata{{io::kFormatKey, "1"}, {io::kConfigKey, run_config.toml()}};
   metadata.merge(text::metadata_of(model.tokenizers));
-  io::add_origin(metadata, folder, {{"huggingface", folder}});
+  io::add_origin(metadata, folder, {{"huggingface", folder}, {io::kModelTypeKey, huggingface_folder.model_type()}});
   huggingface_folder.write_checkpoint(*open_sink(args.output), std::move(metadata));
   log_summary(model);
 }
@@ -92,8 +92,12 @@ void convert_to_huggingface(const Arguments& args) {
                  "--to huggingface, whose input is a checkpoint", "leave --seed out");
   nn::prepare_cpu(args.threads);
   const std::string folder = strip_slashes(args.files.back());
-  const model::LoadedModel model = model::load_model(args.files.front(), at::kCPU);
-  conversion::write_folder(model, folder);
+  const io::Checkpoint checkpoint(args.files.front());
+  const model::LoadedModel model = model::load_model(checkpoint, at::kCPU);
+  conversion::WriteOptions options{io::last_origin_text(checkpoint.metadata(), io::kModelTypeKey)};
+  for (const io::DType dtype : {io::DType::f32, io::DType::bf16, io::DType::f16})
+    if (args.dtype == conversion::dtype_name(dtype)) options.dtype = dtype;
+  conversion::write_folder(model, folder, options);
   log_summary(model);
 }
 

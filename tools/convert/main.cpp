@@ -19,7 +19,8 @@ int main(int argc, char** argv) {
              "  mh-convert --fold run1/best.safetensors -o folded.safetensors\n"
              "  mh-convert --average --fold run1/checkpoints/*.safetensors | mh-eval - test.mhs\n"
              "  mh-convert bert-folder/ > bert.safetensors\n"
-             "  mh-convert --to huggingface bert.safetensors new-folder/"});
+             "  mh-convert --to huggingface bert.safetensors new-folder/\n"
+             "  mh-convert --to huggingface --dtype bfloat16 llama.safetensors new-folder/"});
   convert::Arguments args;
   CLI::App& app = tool.app();
   app.add_option("files", args.files,
@@ -29,11 +30,17 @@ int main(int argc, char** argv) {
   app.add_flag(
       "--fold", args.fold,
       "fold combiners that mix heads by one matrix for all inputs, such as alphas, into the output projection");
-  app.add_option("--to", args.output_format,
-                 "output format; huggingface: write the model of the first argument to a new Hugging Face folder with "
-                 "the name of the second argument")
+  auto* to =
+      app.add_option(
+             "--to", args.output_format,
+             "output format; huggingface: write the model of the first argument to a new Hugging Face folder with "
+             "the name of the second argument")
+          ->type_name("FORMAT")
+          ->check(one_of({"huggingface"}));
+  app.add_option("--dtype", args.dtype, "format of the tensors in a new Hugging Face folder [float32]")
       ->type_name("FORMAT")
-      ->check(one_of({"huggingface"}));
+      ->check(one_of({"float32", "bfloat16", "float16"}))
+      ->needs(to);
   app.add_flag("--padded-vocabulary", args.keep_padded_rows,
                "keep the embedding rows of a Hugging Face folder that are past the end of the vocabulary");
   app.add_option("--seed", args.seed,
