@@ -14,6 +14,7 @@
 #include <cstring>
 #include <filesystem>
 #include <mutex>
+#include <optional>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -478,6 +479,33 @@ std::unique_ptr<ByteSource> open_source(const std::string& path) {
   return std::make_unique<DescriptorSource>(descriptor, path, true);
 }
 
+namespace {
+
+int64_t modification_time_of(const struct stat& status) {
+  return int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
+}
+
+// Releases the memory of the pages that lie completely within `size` mapped bytes. Pages of a read-only mapping of a
+// file are read from the file again at the next access.
+void release_whole_pages(const uint8_t* bytes, size_t size) {
+  const auto page_size = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t num_before_page = (page_size - reinterpret_cast<uintptr_t>(bytes) % page_size) % page_size;
+  if (size < num_before_page + page_size) return;
+  // A failure only leaves the pages in memory.
+  madvise(const_cast<uint8_t*>(bytes) + num_before_page, (size - num_before_page) / page_size * page_size,
+          MADV_DONTNEED);
+}
+
+// Returns the status of the file `path` if it still is the file with this identity; nullopt if the file was renamed,
+// removed or replaced.
+std::optional<struct stat> status_of_file(const std::string& path, uint64_t device, uint64_t inode) {
+  struct stat status {};
+  if (stat(path.c_str(), &status) != 0 || status.st_dev != device || status.st_ino != inode) return std::nullopt;
+  return status;
+}
+
+}  // namespace
+
 MappedFile::MappedFile(const std::string& path) : name_(path), escaped_name_(escape_message(path)) {
   if (path == "-")
     refuse_input(input_name(path), "a regular file, since this input needs random access", "-",
@@ -491,6 +519,7 @@ MappedFile::MappedFile(const std::string& path) : name_(path), escaped_name_(esc
   }
   size_ = static_cast<size_t>(status.st_size);
   device_ = status.st_dev, inode_ = status.st_ino;
+  modification_time_ = modification_time_of(status);
   if (size_ > 0) {
     void* address = mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor, 0);
     if (address == MAP_FAILED) {
@@ -511,18 +540,26 @@ MappedFile::~MappedFile() {
 }
 
 void MappedFile::require_full_size() const {
-  struct stat status {};
-  const bool is_same_file = stat(name_.c_str(), &status) == 0 && status.st_dev == device_ && status.st_ino == inode_;
-  if (is_same_file && static_cast<uint64_t>(status.st_size) < size_)
+  const auto status = status_of_file(name_, device_, inode_);
+  if (status && static_cast<uint64_t>(status->st_size) < size_)
     refuse_input(name_, "a file that keeps its size while the tool reads it",
                  "a file that another program has shortened", "restore the file");
 }
 
+void MappedFile::require_unchanged() const {
+  require_full_size();
+  const auto status = status_of_file(name_, device_, inode_);
+  if (status && modification_time_of(*status) != modification_time_)
+    refuse_input(name_, "a file that no other program writes while the tool reads it",
+                 "a file that another program has changed", "run the tool again once the file is complete");
+}
+
 void MappedFile::release(size_t first, size_t size) const {
-  const auto page_size = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  const size_t begin = (first + page_size - 1) / page_size * page_size, end = (first + size) / page_size * page_size;
-  // A failure only leaves the pages in memory.
-  if (begin < end && end <= size_) madvise(const_cast<uint8_t*>(data_) + begin, end - begin, MADV_DONTNEED);
+  if (first <= size_ && size <= size_ - first) release_whole_pages(data_ + first, size);
+}
+
+void release_mapped_pages(const void* data, size_t size) {
+  if (mapped_file_name_at(data) != nullptr) release_whole_pages(static_cast<const uint8_t*>(data), size);
 }
 
 bool MappedFile::is_mappable(const std::string& path) {

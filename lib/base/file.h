@@ -107,6 +107,10 @@ class MappedFile {
   // file without checksums, since in a shortened file the bytes of the last page after the new end read as zeros,
   // without SIGBUS. Accepts a file that was renamed, removed or replaced, whose data stay complete.
   void require_full_size() const;
+  // Throws Error(input) if another program has shortened the file or has written to it. Callers use this function
+  // before they report results that were computed from mapped bytes, which change with the file. Accepts a file that
+  // was renamed, removed or replaced, like require_full_size().
+  void require_unchanged() const;
   // Releases the memory of the pages that lie completely within the bytes first, …, first + size - 1. The bytes stay
   // readable; the next access reads them from the file again. Callers that read a large file once use this function, so
   // that the file does not fill the memory of the process.
@@ -119,7 +123,12 @@ class MappedFile {
   const uint8_t* data_ = nullptr;
   size_t size_ = 0;
   uint64_t device_ = 0, inode_ = 0;  // identity of the file, for require_full_size()
+  int64_t modification_time_ = 0;    // ns since 1970, for require_unchanged()
 };
+
+// Releases the memory of the pages that lie completely within the `size` bytes at `data`, if these bytes are part of a
+// MappedFile, as MappedFile::release() does; other bytes stay in memory. For bytes whose file the caller does not know.
+void release_mapped_pages(const void* data, size_t size);
 
 // Returns the name of an input in messages: "standard input" for "-", otherwise the path.
 std::string input_name(const std::string& path);

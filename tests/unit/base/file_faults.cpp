@@ -5,10 +5,13 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/file.h"
@@ -115,6 +118,75 @@ TEST_CASE("require_full_size() refuses a shortened file, and accepts a removed o
   file.require_full_size();
   std::filesystem::remove(path);
   file.require_full_size();
+}
+
+TEST_CASE(
+    "require_unchanged() refuses a file that was written to or shortened, and accepts a removed or replaced one") {
+  const Folder folder;
+  const std::string path = folder.file("data");
+  write_file_atomically(path, "0123456789");
+  const auto move_modification_time = [&] {
+    std::filesystem::last_write_time(path, std::filesystem::last_write_time(path) + std::chrono::seconds(1));
+  };
+  {
+    const MappedFile file(path);
+    file.require_unchanged();
+    move_modification_time();
+    CHECK(status_of([&] { file.require_unchanged(); }) == 3);
+    CHECK_THROWS_WITH(file.require_unchanged(), Catch::Contains("another program has changed"));
+    file.require_full_size();
+  }
+  {
+    const MappedFile file(path);
+    REQUIRE(truncate(path.c_str(), 9) == 0);
+    CHECK_THROWS_WITH(file.require_unchanged(), Catch::Contains("another program has shortened"));
+  }
+  const MappedFile file(path);
+  write_file_atomically(path, "0");
+  move_modification_time();
+  file.require_unchanged();
+  std::filesystem::remove(path);
+  file.require_unchanged();
+}
+
+TEST_CASE("released pages of a mapped file leave memory and read as before, and other memory is not released") {
+  const Folder folder;
+  const std::string path = folder.file("data");
+  std::string bytes(8 << 20, '\0');
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 7 + i / 4096);
+  write_file_atomically(path, bytes);
+  const MappedFile file(path);
+  const auto resident_kb = [&] {
+    // mincore() would count the page cache instead of the pages of this process.
+    std::ifstream maps("/proc/self/smaps");
+    bool is_file = false;
+    for (std::string line; std::getline(maps, line);) {
+      if (line.find(path) != line.npos) is_file = true;
+      else if (is_file && line.rfind("Rss:", 0) == 0) return std::stoll(line.substr(4));
+    }
+    return -1LL;
+  };
+  const auto equals = [&](size_t first, size_t size) {
+    return std::string_view(reinterpret_cast<const char*>(file.data()) + first, size) ==
+           std::string_view(bytes).substr(first, size);
+  };
+  CHECK(equals(0, bytes.size()));
+  if (resident_kb() > 0) {
+    CHECK(resident_kb() == 8192);
+    release_mapped_pages(file.data() + 100, (4 << 20) - 100);
+    CHECK(resident_kb() == 4096 + sysconf(_SC_PAGESIZE) / 1024);
+    file.release(0, bytes.size());
+    CHECK(resident_kb() == 0);
+  }
+  CHECK(equals(0, bytes.size()));
+  for (const size_t first : {size_t{0}, size_t{1}, size_t{4095}, size_t{4096}, size_t{5000}})
+    for (const size_t size : {size_t{0}, size_t{1}, size_t{4096}, size_t{4097}, size_t{9000}, size_t{100'000}}) {
+      release_mapped_pages(file.data() + first, size);
+      CHECK(equals(0, 200'000));
+    }
+  std::string memory = bytes;
+  release_mapped_pages(memory.data(), memory.size());
+  CHECK(memory == bytes);
 }
 
 TEST_CASE("a bus error outside mapped files ends the process by SIGBUS") {
