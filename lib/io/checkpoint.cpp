@@ -156,7 +156,7 @@ Checkpoint::Checkpoint(const std::string& path) : name_(input_name(path)) {
                  "name a file in the folder, such as best.safetensors of a run; mh-convert converts a "
                  "Hugging Face folder to a checkpoint");
   if (MappedFile::is_mappable(path)) {
-    file_ = std::make_unique<MappedFile>(path);
+    file_ = std::make_shared<const MappedFile>(path);
     bytes_ = file_->data();
     size_ = file_->size();
     parse(read_header());
@@ -164,10 +164,11 @@ Checkpoint::Checkpoint(const std::string& path) : name_(input_name(path)) {
   }
   // Reads at most one byte more than the header announces, so that an endless stream does not fill the memory.
   auto source = open_source(path);
+  stream_bytes_ = std::make_shared<std::string>();
   auto read_up_to = [&](uint64_t target_size) {
-    read_until_size(*source, stream_bytes_, target_size);
-    bytes_ = reinterpret_cast<const uint8_t*>(stream_bytes_.data());
-    size_ = stream_bytes_.size();
+    read_until_size(*source, *stream_bytes_, target_size);
+    bytes_ = reinterpret_cast<const uint8_t*>(stream_bytes_->data());
+    size_ = stream_bytes_->size();
   };
   read_up_to(9);
   if (size_ == 9 && is_plausible_header(header_length(bytes_), bytes_[8])) read_up_to(8 + header_length(bytes_));
@@ -330,6 +331,11 @@ void Checkpoint::require_full_size() const {
 void Checkpoint::release(const std::string& name) const {
   const auto [index, offset] = locations_.at(name);
   if (file_ != nullptr) file_->release(offset, tensor_infos_[index].num_bytes());
+}
+
+std::shared_ptr<const void> Checkpoint::data_owner() const {
+  if (file_ != nullptr) return file_;
+  return stream_bytes_;
 }
 
 std::string to_base64(const std::string& bytes) {

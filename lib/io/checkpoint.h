@@ -81,8 +81,8 @@ class Checkpoint {
   const std::vector<TensorInfo>& tensors() const { return tensor_infos_; }
   // Returns name, type and shape of a tensor; null if the file has no tensor of this name.
   const TensorInfo* find(const std::string& name) const;
-  // Returns the data of a tensor of this file, valid for the lifetime of this object. The address may be unaligned for
-  // the type of the tensor.
+  // Returns the data of a tensor of this file, valid for the lifetime of this object or of data_owner(). The address
+  // may be unaligned for the type of the tensor.
   const void* data(const std::string& name) const;
   const Metadata& metadata() const { return metadata_; }
   // Returns the metadata text with this key. Throws Error(input) if the key is missing.
@@ -94,6 +94,10 @@ class Checkpoint {
   void require_full_size() const;
   // Releases the memory of the mapped pages of a tensor of this file. data() stays valid, and reads the file again.
   void release(const std::string& name) const;
+  // Returns the mapped file; null if the checkpoint was read from a pipe.
+  const std::shared_ptr<const MappedFile>& mapped_file() const { return file_; }
+  // Returns an owner of the data of all tensors: while it exists, the results of data() stay valid without this object.
+  std::shared_ptr<const void> data_owner() const;
 
  private:
   struct Header;
@@ -101,8 +105,8 @@ class Checkpoint {
   Header read_header() const;
   void parse(const Header& header);
   std::string name_;
-  std::unique_ptr<MappedFile> file_;
-  std::string stream_bytes_;
+  std::shared_ptr<const MappedFile> file_;     // null for a pipe
+  std::shared_ptr<std::string> stream_bytes_;  // content of a pipe; null for a mapped file
   const uint8_t* bytes_ = nullptr;
   uint64_t size_ = 0;
   std::vector<TensorInfo> tensor_infos_;
