@@ -230,20 +230,11 @@ class FolderWriter {
     buffer.resize(std::max(buffer.size(), static_cast<size_t>(num_elements)));
     write_tensor(pair, shapes, parameters, buffer.data());
     if (dtype_ == io::DType::f32) return buffer.data();
-    if (dtype_ == io::DType::f16) require_half_range(pair, buffer.data(), num_elements);
+    if (dtype_ == io::DType::f16)
+      io::require_half_range(str(loaded_model_.name, ": ", join(pair.multihead_names, ", ")), buffer.data(),
+                             static_cast<size_t>(num_elements));
     io::from_fp32(dtype_, buffer.data(), static_cast<size_t>(num_elements), buffer.data());
     return buffer.data();
-  }
-
-  // Throws Error(input) for a finite number that is infinite in F16.
-  void require_half_range(const TensorPair& pair, const float* elements, int64_t count) const {
-    constexpr float kHalfLimit = 65520;  // the smallest number that rounds to infinity
-    const float* large =
-        std::find_if(elements, elements + count, [](float x) { return std::isfinite(x) && std::abs(x) >= kHalfLimit; });
-    if (large != elements + count)
-      refuse_input(str(loaded_model_.name, ": ", join(pair.multihead_names, ", ")),
-                   "numbers below 65520, the range of float16", str(*large),
-                   "use --dtype bfloat16 or --dtype float32, which have the range of the checkpoint");
   }
 
   const model::LoadedModel& loaded_model_;

@@ -1,9 +1,12 @@
 #include "io/float_formats.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <stdexcept>
+
+#include "base/error.h"
 
 namespace mh::io {
 
@@ -94,6 +97,15 @@ void from_fp32(DType type, const float* source, size_t count, void* out) {
     default:
       throw std::logic_error("from_fp32: not a format of written tensors");
   }
+}
+
+void require_half_range(const std::string& where, const float* numbers, size_t count) {
+  constexpr float kHalfLimit = 65520;  // the smallest number that rounds to infinity
+  const float* large =
+      std::find_if(numbers, numbers + count, [](float x) { return std::isfinite(x) && std::abs(x) >= kHalfLimit; });
+  if (large != numbers + count)
+    refuse_input(where, "numbers below 65520, the range of float16", str(*large),
+                 "use --dtype bfloat16 or --dtype float32, which have the range of the checkpoint");
 }
 
 }  // namespace mh::io

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "io/checkpoint.h"
 
@@ -17,5 +18,8 @@ void to_fp32(DType type, const void* source, size_t count, float* out);
 // Converts `count` fp32 numbers to the format `type`: F32, F16 or BF16. Rounds to the nearest number, ties to even; a
 // number past the range of F16 becomes infinite, and NaN stays NaN. `out`: of any alignment; it may equal `source`.
 void from_fp32(DType type, const float* source, size_t count, void* out);
+// Throws Error(input) for a finite number that is infinite in F16. `where`: file and tensor of the numbers, for the
+// message.
+void require_half_range(const std::string& where, const float* numbers, size_t count);
 
 }  // namespace mh::io
