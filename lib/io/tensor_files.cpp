@@ -85,8 +85,14 @@ const TensorFiles::Entry* TensorFiles::find(const std::string& name) const {
 }
 
 void TensorFiles::Reader::read(int64_t first, int64_t count, float* out) const {
+  constexpr int64_t kBlock = 1 << 22;  // elements after which the pages of a long range are released
   const DType type = entry_->info.type;
-  to_fp32(type, bytes_.data() + static_cast<size_t>(first) * element_bytes(type), static_cast<size_t>(count), out);
+  for (int64_t offset = 0; offset < count; offset += kBlock) {
+    const auto num_elements = static_cast<size_t>(std::min(kBlock, count - offset));
+    const uint8_t* bytes = bytes_.data() + static_cast<size_t>(first + offset) * element_bytes(type);
+    to_fp32(type, bytes, num_elements, out + offset);
+    if (count > kBlock) release_mapped_pages(bytes, num_elements * element_bytes(type));
+  }
 }
 
 void TensorFiles::Reader::finish() const { entry_->file->finish(entry_->info.name); }

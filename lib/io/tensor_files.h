@@ -52,7 +52,8 @@ class TensorFiles {
    public:
     Reader(Reader&&) = default;
     Reader(const Reader&) = delete;
-    // Converts the elements first, …, first + count - 1 to fp32.
+    // Converts the elements first, …, first + count - 1 to fp32. Releases the mapped pages of a long range while it
+    // converts them, so that only a block of the range is in memory.
     void read(int64_t first, int64_t count, float* out) const;
     // Ends the reading: TensorFile::finish().
     void finish() const;
