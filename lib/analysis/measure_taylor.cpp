@@ -13,7 +13,7 @@ namespace mh::analysis {
 
 ParameterGradGuard::ParameterGradGuard(nn::ParameterList& parameters) {
   for (nn::Parameter& p : parameters.all())
-    if (p.master().requires_grad()) {
+    if (p.gradient_leaf().requires_grad()) {
       parameters_.push_back(&p);
       p.set_trained(false);
     }

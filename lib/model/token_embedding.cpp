@@ -37,7 +37,7 @@ class SingleTableEmbedding : public TokenEmbedding {
   }
 
   at::Tensor operator()(const at::Tensor& tokens) const override {
-    return nn::embedding(tokens, bands_[0].table->master(), scale_);
+    return nn::embedding(tokens, bands_[0].table->lookup_table(), scale_);
   }
 
  private:
@@ -85,18 +85,18 @@ class AdaptiveEmbedding : public TokenEmbedding {
   // parameter gets no gradient in a whole update, the optimiser leaves the parameter, its moments and its step count
   // unchanged.
   at::Tensor operator()(const at::Tensor& tokens) const override {
-    const at::Device device = bands_[0].table->master().device();
+    const at::Device device = bands_[0].table->lookup_table().device();
     const auto band_entries = band_ranges_.split(tokens.flatten());
     variable_list rows, positions;
     for (size_t b = 0; b < band_entries.size(); ++b) {
       if (band_entries[b].positions.numel() == 0) continue;
-      at::Tensor x = at::embedding(bands_[b].table->master(), band_entries[b].offsets.to(device));
+      at::Tensor x = at::embedding(bands_[b].table->lookup_table(), band_entries[b].offsets.to(device));
       rows.push_back(nn::linear(x, bands_[b].projection->value(), at::Tensor()).to(at::kFloat));
       positions.push_back(band_entries[b].positions.to(device));
     }
     auto shape = tokens.sizes().vec();
     shape.push_back(bands_[0].projection->value().size(0));
-    if (rows.empty()) return at::empty(shape, bands_[0].table->master().options());
+    if (rows.empty()) return at::empty(shape, at::TensorOptions().dtype(at::kFloat).device(device));
     at::Tensor embeddings =
         rows.size() == 1 ? rows[0] : JoinRows::apply(at::TensorList(rows), at::TensorList(positions), tokens.numel());
     embeddings = embeddings.view(shape);

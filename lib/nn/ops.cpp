@@ -8,7 +8,7 @@ namespace mh::nn {
 
 at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& weight, double scale) {
   at::Tensor rows = at::embedding(weight, tokens);
-  if (rows.scalar_type() == at::kBFloat16) rows = rows.to(at::kFloat);
+  if (rows.scalar_type() == at::kBFloat16 || rows.scalar_type() == at::kHalf) rows = rows.to(at::kFloat);
   return scale == 1 ? rows : rows * scale;
 }
 

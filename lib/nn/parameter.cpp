@@ -8,19 +8,41 @@
 #include <stdexcept>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/random.h"
 #include "base/text.h"
 
 namespace mh::nn {
+
+namespace {
+
+// Releases the memory of the mapped pages of a contiguous tensor; does nothing if the tensor is no part of a mapped
+// file.
+void release_pages(const at::Tensor& x) {
+  if (x.is_cpu() && x.numel() > 0) release_mapped_pages(x.const_data_ptr(), x.nbytes());
+}
+
+}  // namespace
 
 Parameter::Parameter(std::string name, at::Tensor value, ParameterTraits traits)
     : name_(std::move(name)), master_(std::move(value)), traits_(std::move(traits)) {
   master_.set_requires_grad(traits_.trainable);
 }
 
-void Parameter::throw_divided_master() const {
-  throw std::logic_error(name_ + ": expected the whole fp32 master; found a master that several processes divide " +
-                         "(train.shard); read value() or master_shard()");
+void Parameter::throw_without_master() const {
+  throw std::logic_error(
+      name_ + ": expected the whole fp32 master; found " +
+      (is_evaluation_only_ ? "a parameter that was loaded for evaluation in bf16 without a master; read value() or "
+                             "lookup_table(), or load the model with masters"
+                           : "a master that several processes divide (train.shard); read value() or master_shard()"));
+}
+
+void Parameter::release_master(at::Device device) {
+  const bool requires_grad = master_.requires_grad();
+  // A tensor of one element, repeated, has the shape, type and device of the master, which GradientBuckets read.
+  master_ = at::full({1}, std::numeric_limits<float>::quiet_NaN(), at::TensorOptions().dtype(at::kFloat).device(device))
+                .expand(master_.sizes());
+  master_.set_requires_grad(requires_grad);
 }
 
 void Parameter::use_bf16_copy(bool enabled) {
@@ -36,6 +58,7 @@ void Parameter::use_bf16_copy(bool enabled) {
 
 void Parameter::set_trained(bool enabled) {
   enabled = enabled && traits_.trainable;
+  if (enabled && is_evaluation_only_) throw_without_master();
   if (master_.requires_grad() != enabled) master_.set_requires_grad(enabled);
   if (bf16_copy_.defined() && bf16_copy_.requires_grad() != enabled) bf16_copy_.set_requires_grad(enabled);
 }
@@ -50,12 +73,9 @@ void Parameter::divide_master(int64_t begin, int64_t size) {
   if (!bf16_copy_.defined() || traits_.is_lookup_table)
     throw std::logic_error(name_ + ": expected a parameter of which the forward pass reads only the bf16 copy; found " +
                            "one whose fp32 master it reads; keep the whole master");
-  const bool requires_grad = master().requires_grad();
-  master_shard_ = master_.detach().view(-1).narrow(0, begin, size).clone();
+  master_shard_ = master().detach().view(-1).narrow(0, begin, size).clone();
   master_shard_begin_ = begin;
-  // A tensor of one element, repeated, has the shape, type and device of the master, which GradientBuckets read.
-  master_ = at::full({1}, std::numeric_limits<float>::quiet_NaN(), master_shard_.options()).expand(master_.sizes());
-  master_.set_requires_grad(requires_grad);
+  release_master(master_shard_.device());
 }
 
 void Parameter::refresh_bf16_shard() {
@@ -65,6 +85,7 @@ void Parameter::refresh_bf16_shard() {
 
 void Parameter::set_values(const at::Tensor& values) {
   c10::NoGradGuard no_gradient;
+  if (is_evaluation_only_) throw_without_master();
   if (has_whole_master()) {
     master_.copy_(values);
     refresh_bf16_copy();
@@ -73,6 +94,28 @@ void Parameter::set_values(const at::Tensor& values) {
     bf16_copy_.copy_(values);
   }
 }
+
+void Parameter::set_evaluation_values(const at::Tensor& stored_values, at::Device device) {
+  c10::NoGradGuard no_gradient;
+  if (stored_values.sizes() != master_.sizes())
+    throw std::logic_error(name_ + ": expected values of the shape " + shape_text(master_.sizes()) +
+                           "; found the shape " + shape_text(stored_values.sizes()));
+  master_.set_requires_grad(false);
+  master_shard_ = bf16_copy_ = lookup_table_ = at::Tensor();
+  is_evaluation_only_ = traits_.is_product_operand || traits_.is_lookup_table;
+  if (!is_evaluation_only_) {
+    master_ = stored_values.to(device, at::kFloat, /*non_blocking=*/false, /*copy=*/true);
+    release_pages(stored_values);
+    return;
+  }
+  release_master(device);
+  if (traits_.is_lookup_table) lookup_table_ = stored_values.to(device);
+  if (traits_.is_product_operand)
+    bf16_copy_ = (lookup_table_.defined() ? lookup_table_ : stored_values).to(device, at::kBFloat16);
+  if (!bf16_copy_.defined() || !bf16_copy_.is_alias_of(stored_values)) release_pages(stored_values);
+}
+
+void Parameter::release_value_pages() const { release_pages(value()); }
 
 void Parameter::collect_gradient() {
   if (!bf16_copy_.defined() || !bf16_copy_.grad().defined()) return;
@@ -106,12 +149,18 @@ Parameter& ParameterList::add(const std::string& name, std::vector<int64_t> shap
 Parameter& ParameterList::share(const std::string& name, std::vector<int64_t> shape, ParameterTraits traits) {
   Parameter* existing_parameter = find(name);
   if (existing_parameter == nullptr) return add(name, std::move(shape), std::move(traits));
-  if (existing_parameter->master().sizes() != at::IntArrayRef(shape))
+  if (existing_parameter->sizes() != at::IntArrayRef(shape))
     throw Error(Exit::failed, Problem{name,
-                                      str("the shape ", shape_text(existing_parameter->master().sizes()),
+                                      str("the shape ", shape_text(existing_parameter->sizes()),
                                           ", as in the other layers that share the parameter"),
                                       "the shape " + shape_text(shape), "give these layers equal sizes"});
   return *existing_parameter;
+}
+
+void ParameterList::set_evaluation_values(at::Device device,
+                                          const std::function<at::Tensor(const Parameter&)>& stored_values) {
+  for (Parameter& p : parameters_) p.set_evaluation_values(stored_values(p), device);
+  device_ = device;
 }
 
 namespace {

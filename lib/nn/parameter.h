@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -92,19 +93,26 @@ struct ParameterTraits {
   bool trainable = true;  // false: fixed random values, or running statistics; saved to checkpoints, but never
                           // updated by the optimiser
   HeadRole role = HeadRole::none;
-  // Whether the forward pass looks up rows of the fp32 master, as in a token embedding. In bf16 training, a lookup
-  // table that is also a product operand has gradients in two leaf tensors: the fp32 master and the bf16 copy.
+  // Whether the forward pass looks up rows of the parameter (Parameter::lookup_table()), as in a token embedding. In
+  // bf16 training, a lookup table that is also a product operand has gradients in two leaf tensors: the fp32 master and
+  // the bf16 copy.
   bool is_lookup_table = false;
   // Whether training passes update the parameter with statistics of their batch, as in batch norm; then `trainable` is
   // false.
   bool is_running_statistic = false;
 };
 
+// A parameter stores its values in one of three ways:
+// - the fp32 master, and in bf16 a bf16 copy of it if matrix products read the parameter (use_bf16_copy());
+// - the bf16 copy, and the elements of the master that this process owns (divide_master());
+// - for evaluation in bf16, only the values that forward passes read, without a master
+//   (set_evaluation_values(), is_evaluation_only()).
 class Parameter {
  public:
   Parameter(std::string name, at::Tensor value, ParameterTraits traits);
   const std::string& name() const { return name_; }
   const ParameterTraits& traits() const { return traits_; }
+  at::IntArrayRef sizes() const { return master_.sizes(); }
   // Returns the fp32 leaf tensor, which the optimiser updates and which checkpoints store. The tensor requires a
   // gradient if the parameter is trained. Throws std::logic_error if this process does not hold the whole master.
   at::Tensor& master() {
@@ -115,17 +123,25 @@ class Parameter {
     require_whole_master();
     return master_;
   }
-  // Returns the leaf tensor that has the shape and the fp32 gradient of the parameter: the master or, after
-  // divide_master(), a placeholder whose elements are all NaN and share one address.
+  // Returns the leaf tensor that has the shape and the fp32 gradient of the parameter: the master or, in a parameter
+  // without a whole master, a placeholder whose elements are all NaN and share one address. The placeholder of an
+  // evaluation-only parameter never requires a gradient.
   at::Tensor& gradient_leaf() { return master_; }
   const at::Tensor& gradient_leaf() const { return master_; }
-  // Returns the tensor that the forward pass uses: the bf16 copy, a separate leaf tensor, if use_bf16_copy() has
-  // created one; otherwise the fp32 master.
-  const at::Tensor& value() const { return bf16_copy_.defined() ? bf16_copy_ : master_; }
+  // Returns the tensor that the forward pass uses, except for lookups: the bf16 copy, a separate leaf tensor, if there
+  // is one; otherwise the fp32 master, or the table of an evaluation-only parameter that only lookups read.
+  const at::Tensor& value() const {
+    return bf16_copy_.defined() ? bf16_copy_ : lookup_table_.defined() ? lookup_table_ : master_;
+  }
+  // Returns the table of a parameter with traits().is_lookup_table, whose rows the forward pass looks up: the fp32
+  // master or, in an evaluation-only parameter, the values in the type in which the checkpoint stores them: fp32, fp16
+  // or bf16. Rows that are converted to fp32 after the lookup have the bits of the rows of the fp32 master, since the
+  // conversion from fp16 and bf16 is exact.
+  const at::Tensor& lookup_table() const { return lookup_table_.defined() ? lookup_table_ : master(); }
   bool has_bf16_copy() const { return bf16_copy_.defined(); }
 
   // Sets whether the parameter is trained, that is, receives gradients. Parameters with traits().trainable = false
-  // are never trained.
+  // are never trained. Throws std::logic_error if `enabled` is set for an evaluation-only parameter.
   void set_trained(bool enabled);
 
   // If `enabled`, creates the bf16 copy of a parameter with traits().is_product_operand; otherwise deletes the copy.
@@ -136,27 +152,50 @@ class Parameter {
   // Releases the master except for its elements begin, …, begin + size - 1, flattened: the other elements are in other
   // processes. The parameter must be contiguous and have a bf16 copy, and the forward pass must not read the master.
   void divide_master(int64_t begin, int64_t size);
-  // Returns whether divide_master() has not been called, so that this process holds the whole master.
-  bool has_whole_master() const { return !master_shard_.defined(); }
+  // Returns whether this process holds the whole master, which neither divide_master() nor set_evaluation_values() has
+  // released.
+  bool has_whole_master() const { return !master_shard_.defined() && !is_evaluation_only_; }
   // Returns the elements (size) of the master that this process holds after divide_master().
   const at::Tensor& master_shard() const { return master_shard_; }
   // Copies master_shard() to its place in the bf16 copy; the other elements of the bf16 copy remain unchanged.
   void refresh_bf16_shard();
-  // Copies `values`, which have the shape of the parameter, to the master, or to the elements of the master that this
-  // process holds, and to the bf16 copy.
+  // Copies `values`, which have the shape of the parameter and any floating-point type, to the master, or to the
+  // elements of the master that this process holds, and to the bf16 copy. Throws std::logic_error for an
+  // evaluation-only parameter.
   void set_values(const at::Tensor& values);
+
+  // Stores the values for evaluation in bf16, on `device`, and releases the master. `stored_values`, fp32, fp16 or bf16
+  // of the shape of the parameter, may be memory of a mapped file, which no function writes to:
+  // - A product operand becomes evaluation-only: value() is bf16, and is `stored_values` itself if they are bf16 and on
+  //   `device`. Its bits equal those of the bf16 copy of an fp32 master with these values.
+  // - A lookup table becomes evaluation-only: lookup_table() is `stored_values` itself if they are on `device`, and
+  //   shares memory with a bf16 value() of the same type.
+  // - Any other parameter keeps a master, which receives the values in fp32.
+  // An evaluation-only parameter cannot be trained, and all functions that need the whole master throw
+  // std::logic_error. The parameter may have been on the device "meta" before. Releases the mapped pages of
+  // `stored_values` that value() does not share.
+  void set_evaluation_values(const at::Tensor& stored_values, at::Device device);
+  // Returns whether set_evaluation_values() has released the master.
+  bool is_evaluation_only() const { return is_evaluation_only_; }
+  // Releases the memory of the pages of a mapped file that value() shares (release_mapped_pages()), for a caller that
+  // has made a copy of the values in another layout. The next access reads the pages from the file again.
+  void release_value_pages() const;
 
   // Adds the bf16 copy's gradient to the master's in fp32, and clears the bf16 copy's gradient.
   void collect_gradient();
 
  private:
   void require_whole_master() const {
-    if (!has_whole_master()) throw_divided_master();
+    if (!has_whole_master()) throw_without_master();
   }
-  [[noreturn]] void throw_divided_master() const;
+  [[noreturn]] void throw_without_master() const;
+  // Replaces the master by a placeholder of its shape and type, see gradient_leaf().
+  void release_master(at::Device device);
   std::string name_;
-  at::Tensor master_;
-  at::Tensor bf16_copy_;
+  at::Tensor master_;        // without a whole master: the placeholder
+  at::Tensor bf16_copy_;     // undefined: no bf16 values
+  at::Tensor lookup_table_;  // undefined unless the parameter is an evaluation-only lookup table
+  bool is_evaluation_only_ = false;
   at::Tensor master_shard_;  // undefined: `master_` is the whole master
   int64_t master_shard_begin_ = 0;
   ParameterTraits traits_;
@@ -179,6 +218,9 @@ class ParameterList {
   // Returns the parameter with this name, for parameters that several layers share; the first call adds it. Throws
   // Error(failed) if the shape differs from the first call.
   Parameter& share(const std::string& name, std::vector<int64_t> shape, ParameterTraits traits);
+  // Calls set_evaluation_values(stored_values(p), device) for each parameter p, and sets device(). The parameters may
+  // have been created on the device "meta", so that no master is ever allocated.
+  void set_evaluation_values(at::Device device, const std::function<at::Tensor(const Parameter&)>& stored_values);
   // Initialises all parameters from random streams derived from `seed`. The values are the same on every device, bit
   // for bit.
   void initialise(uint64_t seed);
