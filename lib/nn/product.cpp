@@ -198,6 +198,8 @@ const DecodingProducts::Weights& DecodingProducts::weights(ParameterRefs weights
       if (sizes.empty()) sizes = find_chunk_sizes(weight, bias);
       it->second.chunk_sizes = sizes;
     }
+    for (const Parameter* p : weights)
+      if (p != nullptr && !weight.is_same(p->value())) p->release_value_pages();
   }
   return it->second;
 }

@@ -46,6 +46,9 @@ at::Tensor concatenate_values(ParameterRefs parameters);
 //   On a GPU, product_nt() pads x to at least kFullRows rows; linear() (ops.h) does not.
 // - linear(x, weights, biases) (ops.h) uses a cached concatenation of the weights, on a CPU packed in oneDNN's fastest
 //   layout, instead of computing the concatenation for every product.
+// - The cached weights take as much memory as the values of their parameters, 2 bytes an element in bf16, so decoding
+//   has two copies of the weights. Values that are pages of a mapped file (Parameter::set_evaluation_values()) are
+//   released once the cache has its copy, so decoding with them has one copy.
 class DecodingProducts {
  public:
   static constexpr int64_t kFullRows = 64;  // number of rows of a product that keeps a core busy
