@@ -69,7 +69,9 @@ void rewrite_checkpoint(ByteSink& sink, const io::Checkpoint& checkpoint, nn::Pa
       views.push_back({tensor, checkpoint.data(tensor.name)});
       continue;
     }
-    cpu_tensors.push_back((p != nullptr ? p->master() : moment->second).detach().to(at::kCPU).contiguous());
+    const at::Tensor& values = p != nullptr ? p->master() : moment->second;
+    // The conversion to the type of the file is exact, since a swap only moves values that were read from the file.
+    cpu_tensors.push_back(values.detach().to(at::kCPU, model::parameter_scalar_type(tensor.type).value()).contiguous());
     views.push_back({tensor, cpu_tensors.back().const_data_ptr()});
   }
   io::write_checkpoint(sink, views, checkpoint.metadata());

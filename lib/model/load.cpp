@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "io/float_formats.h"
 #include "nn/finite.h"
 
 namespace mh::model {
@@ -86,6 +87,13 @@ void require_same_parameters(const std::string& checkpoint_name, const ModelConf
       refuse("only parameters that the checkpoint contains", str("the new parameter ", name, " with ", layout.shape));
 }
 
+std::optional<at::ScalarType> parameter_scalar_type(io::DType type) {
+  if (type == io::DType::f32) return at::kFloat;
+  if (type == io::DType::f16) return at::kHalf;
+  if (type == io::DType::bf16) return at::kBFloat16;
+  return std::nullopt;
+}
+
 bool is_training_state(const std::string& name) {
   return std::any_of(std::begin(kStatePrefixes), std::end(kStatePrefixes),
                      [&](const char* prefix) { return name.rfind(prefix, 0) == 0; });
@@ -106,13 +114,30 @@ void CheckpointTensors::add(const nn::ParameterList& parameters) {
   for (const nn::Parameter& p : parameters.all()) add(p.name(), p.master());
 }
 
-void CheckpointTensors::add(const std::string& name, std::vector<int64_t> shape, std::function<const void*()> produce) {
-  views_.push_back({{name, io::DType::f32, std::move(shape)}, nullptr, std::move(produce)});
+void CheckpointTensors::add(const nn::ParameterList& parameters, io::DType type) {
+  if (type == io::DType::f32) return add(parameters);
+  const auto buffer = std::make_shared<at::Tensor>();
+  for (const nn::Parameter& p : parameters.all()) {
+    const auto produce = [&p, type, buffer] {
+      *buffer = at::Tensor();  // frees the preceding tensor first
+      const at::Tensor values = p.master().detach().to(at::kCPU).contiguous();
+      if (type == io::DType::f16)
+        io::require_half_range(p.name(), values.const_data_ptr<float>(), static_cast<size_t>(values.numel()));
+      *buffer = values.to(parameter_scalar_type(type).value());
+      return buffer->const_data_ptr();
+    };
+    add(p.name(), p.sizes().vec(), produce, type);
+  }
 }
 
-void write_parameters(ByteSink& sink, const nn::ParameterList& parameters, io::Metadata metadata) {
+void CheckpointTensors::add(const std::string& name, std::vector<int64_t> shape, std::function<const void*()> produce,
+                            io::DType type) {
+  views_.push_back({{name, type, std::move(shape)}, nullptr, std::move(produce)});
+}
+
+void write_parameters(ByteSink& sink, const nn::ParameterList& parameters, io::Metadata metadata, io::DType type) {
   CheckpointTensors tensors;
-  tensors.add(parameters);
+  tensors.add(parameters, type);
   io::write_checkpoint(sink, tensors.views(), std::move(metadata));
   sink.close();
 }
@@ -121,18 +146,45 @@ constexpr const char* kUnmodifiedCheckpoint = "use an unmodified checkpoint";  /
 
 namespace {
 
+// Returns type and shape of the tensor `name`. Throws Error(input) if the tensor is missing.
+const io::TensorInfo& info_of(const io::Checkpoint& checkpoint, const std::string& name) {
+  const io::TensorInfo* info = checkpoint.find(name);
+  if (info == nullptr)
+    refuse_input(checkpoint.name(), "the tensor " + name, "no tensor of this name", kUnmodifiedCheckpoint);
+  return *info;
+}
+
+// Throws Error(input) unless the tensor has this shape and type.
+void require_layout(const io::Checkpoint& checkpoint, const io::TensorInfo& info, at::IntArrayRef shape,
+                    io::DType type) {
+  if (info.shape != shape.vec() || info.type != type)
+    refuse_input(checkpoint.name() + ": " + info.name, str(io::name_of(type), " ", shape_text(shape)),
+                 str(io::name_of(info.type), " ", shape_text(info.shape)), kUnmodifiedCheckpoint);
+}
+
+// Returns a parameter in the type in which the checkpoint stores it: fp32, fp16 or bf16. The result is memory of the
+// checkpoint, valid without `checkpoint`, or a copy if that memory is not aligned for the type. Throws Error(input) if
+// the tensor is missing or does not have this shape and one of these types.
+at::Tensor stored_parameter(const io::Checkpoint& checkpoint, const nn::Parameter& p) {
+  const io::TensorInfo& info = info_of(checkpoint, p.name());
+  const std::optional<at::ScalarType> scalar_type = parameter_scalar_type(info.type);
+  require_layout(checkpoint, info, p.sizes(), scalar_type ? info.type : io::DType::f32);
+  const void* data = checkpoint.data(p.name());
+  const bool is_aligned = reinterpret_cast<uintptr_t>(data) % io::element_bytes(info.type) == 0;
+  if (is_aligned && info.num_bytes() > 0)
+    return at::from_blob(
+        const_cast<void*>(data), p.sizes(), [owner = checkpoint.data_owner()](void*) {}, *scalar_type);
+  at::Tensor values = at::empty(p.sizes(), *scalar_type);
+  if (values.numel() > 0) std::memcpy(values.mutable_data_ptr(), data, values.nbytes());
+  return values;
+}
+
 // Returns the elements first, …, first + count - 1 of the tensor `name`, flattened. Throws Error(input) if the tensor
 // is missing or does not have this shape and type.
 at::Tensor stored_elements(const io::Checkpoint& checkpoint, const std::string& name, at::IntArrayRef shape,
                            at::ScalarType scalar_type, int64_t first, int64_t count) {
-  const io::TensorInfo* info = checkpoint.find(name);
-  if (info == nullptr)
-    refuse_input(checkpoint.name(), "the tensor " + name, "no tensor of this name", kUnmodifiedCheckpoint);
   at::Tensor elements = at::empty({count}, scalar_type);
-  const io::DType type = dtype_of(elements).value();
-  if (info->shape != shape.vec() || info->type != type)
-    refuse_input(checkpoint.name() + ": " + name, str(io::name_of(type), " ", shape_text(shape)),
-                 std::string(io::name_of(info->type)) + " " + shape_text(info->shape), kUnmodifiedCheckpoint);
+  require_layout(checkpoint, info_of(checkpoint, name), shape, dtype_of(elements).value());
   const auto* stored_bytes = static_cast<const char*>(checkpoint.data(name));
   if (count > 0)
     std::memcpy(elements.mutable_data_ptr(), stored_bytes + first * static_cast<int64_t>(elements.element_size()),
@@ -159,15 +211,45 @@ void load_tensor(const io::Checkpoint& checkpoint, const std::string& name, at::
   destination.copy_(stored_tensor(checkpoint, name, destination.sizes(), destination.scalar_type()));
 }
 
-void load_parameters(const io::Checkpoint& checkpoint, nn::ParameterList& parameters) {
+namespace {
+
+// Throws Error(input) if the checkpoint has a tensor that is neither a parameter nor training state.
+void refuse_unknown_tensors(const io::Checkpoint& checkpoint, nn::ParameterList& parameters) {
   for (const io::TensorInfo& info : checkpoint.tensors()) {
     if (is_training_state(info.name) || parameters.find(info.name) != nullptr) continue;
     refuse_input(checkpoint.name(), "only tensors of the configured model", "the unknown tensor " + info.name,
                  kUnmodifiedCheckpoint);
   }
-  for (nn::Parameter& p : parameters.all())
-    p.set_values(stored_tensor(checkpoint, p.name(), p.gradient_leaf().sizes(), at::kFloat));
+}
+
+// Gives all parameters, which are on the device "meta", their values for evaluation in bf16 (Masters::absent), and
+// warns about NaN and infinite values. Throws like load_parameters().
+void load_evaluation_values(const io::Checkpoint& checkpoint, nn::ParameterList& parameters, at::Device device) {
+  refuse_unknown_tensors(checkpoint, parameters);
+  nn::FiniteCheck finite_check;
+  parameters.set_evaluation_values(device, [&](const nn::Parameter& p) {
+    at::Tensor values = stored_parameter(checkpoint, p);
+    finite_check.add(p.name(), values);
+    return values;
+  });
+  finite_check.warn(checkpoint.name());
+}
+
+}  // namespace
+
+void load_parameter(const io::Checkpoint& checkpoint, nn::Parameter& parameter) {
+  parameter.set_values(stored_parameter(checkpoint, parameter));
+  checkpoint.release(parameter.name());
+}
+
+void load_parameters(const io::Checkpoint& checkpoint, nn::ParameterList& parameters) {
+  refuse_unknown_tensors(checkpoint, parameters);
+  for (nn::Parameter& p : parameters.all()) load_parameter(checkpoint, p);
   nn::warn_if_not_finite(checkpoint.name(), parameters);
+}
+
+void LoadedModel::require_unchanged_file() const {
+  if (mapped_file != nullptr) mapped_file->require_unchanged();
 }
 
 VocabularySizes vocabulary_sizes_of(const text::Tokenizers& tokenizers) {
@@ -182,26 +264,35 @@ ModelConfig config_of(const io::Checkpoint& checkpoint) {
   });
 }
 
-LoadedModel load_model(const io::Checkpoint& checkpoint, at::Device device, const std::vector<std::string>& overrides) {
+LoadedModel load_model(const io::Checkpoint& checkpoint, at::Device device, const std::vector<std::string>& overrides,
+                       Masters masters) {
   LoadedModel loaded_model;
   loaded_model.name = checkpoint.name();
   loaded_model.tokenizers = text::tokenizers_of(checkpoint);
   const VocabularySizes vocabulary_sizes = vocabulary_sizes_of(loaded_model.tokenizers);
   loaded_model.toml = checkpoint.metadata_entry(io::kConfigKey);
   loaded_model.config = config_of(checkpoint);
-  auto build = [&] { return build_language_model(loaded_model.config, vocabulary_sizes, device); };
+  // The tensors of a model without masters are memory of the checkpoint or are created one by one.
+  const bool has_masters = masters == Masters::present;
+  auto build = [&] {
+    return build_language_model(loaded_model.config, vocabulary_sizes, has_masters ? device : at::Device(at::kMeta));
+  };
   if (overrides.empty()) {
     loaded_model.model = read_stored_config(checkpoint.name(), io::kEditedCheckpointAdvice, build);
   } else {
     loaded_model.config = apply_overrides(checkpoint.name(), loaded_model.config, overrides, vocabulary_sizes);
     loaded_model.model = build();
   }
-  load_parameters(checkpoint, loaded_model.model->parameters());
+  nn::ParameterList& parameters = loaded_model.model->parameters();
+  if (has_masters) load_parameters(checkpoint, parameters);
+  else load_evaluation_values(checkpoint, parameters, device);
+  if (!has_masters && device.is_cpu()) loaded_model.mapped_file = checkpoint.mapped_file();
   return loaded_model;
 }
 
-LoadedModel load_model(const std::string& path, at::Device device, const std::vector<std::string>& overrides) {
-  return load_model(io::Checkpoint(path), device, overrides);
+LoadedModel load_model(const std::string& path, at::Device device, const std::vector<std::string>& overrides,
+                       Masters masters) {
+  return load_model(io::Checkpoint(path), device, overrides, masters);
 }
 
 }  // namespace mh::model

@@ -83,7 +83,7 @@ void require_same_heads(LanguageModel& old_model, LanguageModel& new_model, cons
 
 void load_matching_parameters(const io::Checkpoint& checkpoint, nn::ParameterList& parameters) {
   for (nn::Parameter& p : parameters.all())
-    if (!is_added(checkpoint, p)) load_tensor(checkpoint, p.name(), p.master());
+    if (!is_added(checkpoint, p)) load_parameter(checkpoint, p);
   parameters.refresh_bf16_copies();
 }
 
