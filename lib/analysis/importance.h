@@ -35,6 +35,9 @@ class ImportanceMeasure {
   virtual std::string why_undefined(model::LanguageModel&, const attention::AttentionLayer&, SideSelection) const {
     return "";
   }
+  // Returns whether compute_scores() reads the masters of parameters, which a model that was loaded for evaluation in
+  // bf16 lacks (model::Masters::absent).
+  virtual bool reads_masters() const { return false; }
   // Returns the scores of all heads. The default runs the model over the text with the observer of make_observer().
   virtual std::map<AttentionKind, LayerScores> compute_scores(const AnalysisInput& input) const;
 

@@ -51,6 +51,8 @@ class ParameterNormMeasure : public ImportanceMeasure {
                                       : str("no parameter belongs to ", heads);
   }
 
+  bool reads_masters() const override { return true; }
+
   std::map<AttentionKind, LayerScores> compute_scores(const AnalysisInput& input) const override {
     std::map<AttentionKind, LayerScores> scores_by_kind;
     for (const auto* layer : input.model.attention_layers()) {

@@ -3,8 +3,11 @@
 #include "analysis/importance.h"
 
 #include <catch2/catch.hpp>
+#include <map>
+#include <stdexcept>
 
 #include "analysis/rotation.h"
+#include "fixtures/aten.h"
 #include "fixtures/measured_models.h"
 #include "fixtures/status.h"
 
@@ -27,6 +30,32 @@ TEST_CASE("check_importance() refuses exactly the measures that are undefined fo
   }
   MeasuredModel measured_model("");
   CHECK(status_of([&] { importance_of("tailor", measured_model.analysis_input(SideSelection::whole)); }) == 2);
+}
+
+TEST_CASE("scores of a model without masters have the bits of those with bf16 copies, or need masters",
+          "[importance]") {
+  for (const std::string& model_lines : {std::string(), kTransformerXl})
+    for (const StageCase& stages : stage_cases()) {
+      MeasuredModel measured_model(stages.attention, model_lines);
+      const AnalysisInput input = measured_model.analysis_input(SideSelection::whole);
+      nn::ParameterList& parameters = measured_model.model->parameters();
+      std::map<std::string, at::Tensor> stored_values;
+      for (nn::Parameter& p : parameters.all()) {
+        stored_values[p.name()] = p.master().detach().to(at::kBFloat16);
+        p.set_values(stored_values[p.name()]);
+      }
+      parameters.use_bf16_copies(true);
+      std::map<std::string, std::map<AttentionKind, LayerScores>> expected;
+      for (const std::string& measure : importance_measures().names())
+        if (is_defined(measure, SideSelection::whole, stages)) expected[measure] = importance_of(measure, input);
+      parameters.set_evaluation_values(at::kCPU, [&](const nn::Parameter& p) { return stored_values.at(p.name()); });
+      for (const auto& [measure, scores] : expected) {
+        INFO(stages.attention << model_lines << measure);
+        if (importance_measures().make(measure, "--by")->reads_masters())
+          CHECK_THROWS_AS(importance_of(measure, input), std::logic_error);
+        else CHECK(importance_of(measure, input) == scores);
+      }
+    }
 }
 
 TEST_CASE("normalise_by_layer() divides the scores of a layer by their l2 norm and leaves a layer of zeros unchanged",
