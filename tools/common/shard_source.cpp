@@ -83,12 +83,15 @@ bool affects_scores(const std::string& assignment) {
 }  // namespace
 
 model::LoadedModel load_with_options(const ModelArguments& args, const io::Checkpoint& checkpoint,
-                                     const std::vector<std::string>& assignments) {
+                                     model::Masters masters, const std::vector<std::string>& assignments) {
   const at::Device device = device_of_process(args.device);
   std::vector<std::string> model_settings, task_settings;
   for (const std::string& assignment : assignments)
     (affects_scores(assignment) ? task_settings : model_settings).push_back(assignment);
-  model::LoadedModel model = model::load_model(checkpoint, device, model_settings);
+  const bool is_bf16 = args.precision == "bf16";
+  if (!is_bf16) masters = model::Masters::present;
+  model::LoadedModel model = model::load_model(checkpoint, device, model_settings, masters);
+  if (is_bf16 && masters == model::Masters::present) model.model->parameters().use_bf16_copies(true);
   if (!task_settings.empty()) {
     Config config = run_config_of(model);
     for (const std::string& assignment : task_settings) config.set(assignment);
@@ -98,7 +101,6 @@ model::LoadedModel load_with_options(const ModelArguments& args, const io::Check
   model.model->set_path(attention_path);
   if (attention_path == attention::Path::fused) model.model->require_fused(false);
   for (const std::string& line : model.model->describe_paths(false)) log_detail("attention: " + line);
-  if (args.precision == "bf16") model.model->parameters().use_bf16_copies(true);
   return model;
 }
 

@@ -47,10 +47,12 @@ class ShardSource {
   std::unique_ptr<text::ShardRecords> records_;
 };
 
-// Loads a model with the device, attention path and precision of the arguments. `assignments`: texts KEY=VALUE that
-// override configuration keys of the model, or set options of tasks whose options affect scores.
+// Loads a model with the device, attention path and precision of the arguments. `masters`: Masters::present for a tool
+// that reads, changes or writes parameters, Masters::absent for a tool that only runs the model; in fp32, whose forward
+// passes read the masters, a model always has them. `assignments`: texts KEY=VALUE that override configuration keys of
+// the model, or set options of tasks whose options affect scores.
 model::LoadedModel load_with_options(const ModelArguments& args, const io::Checkpoint& checkpoint,
-                                     const std::vector<std::string>& assignments = {});
+                                     model::Masters masters, const std::vector<std::string>& assignments = {});
 
 // Returns the resolved scoring options for a model. For a text, a block length of 0 becomes the block length of the
 // model's training; warns if blocks are longer than in training.

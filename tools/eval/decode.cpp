@@ -57,6 +57,7 @@ ordered_json decode_and_score(const DecodeJob& job, model::LoadedModel& model, c
   const metrics::BleuStatistics statistics =
       task::bleu_statistics_of(translator, pairs, shard, job.options.bleu, references, callbacks);
   callbacks.on_progress = {};
+  model.require_unchanged_file();
   if (sink != nullptr) sink->close();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_time).count();
   log_info(str(count_with_commas(pairs.size(), "sentence"), " translated to ", count_with_commas(num_tokens, "token"),

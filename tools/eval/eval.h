@@ -40,7 +40,8 @@ void add_bleu_subcommand(CLI::App& app, const std::shared_ptr<Arguments>& args, 
 // Makes it an error to use any of `options` together with the subcommand.
 void exclude(CLI::App& subcommand, const std::vector<CLI::Option*>& options);
 
-// Loads the checkpoint `path` with the device, attention path, precision and --set of the arguments.
+// Loads the checkpoint `path` with the device, attention path, precision and --set of the arguments, in bf16 without
+// masters.
 model::LoadedModel load_checkpoint(const Arguments& args, const std::string& path);
 
 // Returns whether two paths, which need not exist, refer to the same file; false if one is empty.

@@ -66,6 +66,7 @@ ordered_json score_examples(const ScoreJob& job, const ShardSource& source, mode
              best_answers = open_optional_sink(examples.best_answers_path);
   const task::Evaluation evaluation_result = dataset.evaluate(*model.model, evaluation);
   evaluation.on_progress = {};
+  model.require_unchanged_file();
   const auto write = [&](ByteSink* sink, const char* name) {
     if (sink != nullptr) sink->write(evaluation_result.output_files.at(name)()), sink->close();
   };

@@ -72,6 +72,7 @@ void write_text(const GenerateJob& job) {
       tokens.push_back(token);
       return true;
     });
+    model.require_unchanged_file();
     std::string output_text = model.tokenizers.target->decode(tokens);
     sink->write(output_text + (output_text.empty() || output_text.back() != '\n' ? "\n" : ""));
   }

@@ -22,7 +22,7 @@ void exclude(CLI::App& subcommand, const std::vector<CLI::Option*>& options) {
 }
 
 model::LoadedModel load_checkpoint(const Arguments& args, const std::string& path) {
-  return load_with_options(args, io::Checkpoint(path), args.assignments);
+  return load_with_options(args, io::Checkpoint(path), model::Masters::absent, args.assignments);
 }
 
 bool is_same_file(const std::string& a, const std::string& b) {
@@ -87,6 +87,7 @@ ordered_json score_tokens(const ScoreJob& job, const ShardSource& source, model:
   };
   const task::NllSum score = task::score(*model.model, dataset.corpus(), options, callbacks);
   callbacks.on_progress = {};
+  model.require_unchanged_file();
   if (token_table != nullptr) token_table->close();
   ordered_json row{{"model", model.name}, {"tokens", score.num_tokens}, {"unknown", num_unknown}};
   for (const task::LikelihoodScore& likelihood_score : task::likelihood_scores())

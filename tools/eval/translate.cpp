@@ -123,6 +123,7 @@ void translate_lines(const Arguments& args, const TranslateJob& job) {
         std::move(batch_sentences),
         [&](int64_t line_index) { return locations[static_cast<size_t>(line_index - first_line)]; },
         [&](int64_t num_completed) { progress.update(first_line + num_completed); });
+    model.require_unchanged_file();
     write_translations(job, translator, first_line, hypotheses);
     batch_sentences.clear();
     locations.clear();

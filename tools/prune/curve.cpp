@@ -78,6 +78,7 @@ void draw_curves(CurveArguments& args) {
       analysis::CurveComparer comparer(loss_input, metric);
       for (const auto& point : analysis::pruning_curve(loss_input, rank_input, measure, options)) {
         const analysis::CurveComparison comparison = comparer.compare(point);
+        analysed_model.model.require_unchanged_file();
         curve.x.push_back(100 * point.fraction);
         curve.y.push_back(comparison.metric_value);
         if (args.plot == "-") continue;

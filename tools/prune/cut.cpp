@@ -125,7 +125,7 @@ void prune_checkpoint(const Arguments& args) {
   check_arguments(args);
   const io::Checkpoint checkpoint(args.model);
   const auto shard = args.data.empty() ? nullptr : std::make_unique<ShardSource>(args.data);
-  const model::LoadedModel model = load_with_options(args, checkpoint);
+  const model::LoadedModel model = load_with_options(args, checkpoint, model::Masters::present);
   train::RunConfig run_config = train::RunConfig::parse(model.toml, model.name);
   auto sink = open_sink(args.output);  // opened before the ranking, so that errors appear early
   const HeadChoice choice = select_heads(args, model, shard.get());

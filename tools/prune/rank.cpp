@@ -27,6 +27,7 @@ void rank(const MeasureArguments& args) {
           session.plot()->add(
               HeatMap{str(analysed_model.model.name, ", ", name_of(kind), ", ", measure), args.unit, "layer", layers});
       }
+      analysed_model.model.require_unchanged_file();
       if (args.plot == "-") continue;
       for (const analysis::RankedHead& r : analysis::rank_heads(scores, args.per_layer))
         table.print_row(append_protocol({{"model", analysed_model.model.name},

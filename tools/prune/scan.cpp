@@ -141,6 +141,7 @@ void scan(const ScanArguments& args) {
   for (size_t i = 0; i < session.num_models(); ++i) {
     AnalysedModel& analysed_model = session.load(i);
     const analysis::Scan scan = run_scan(args, analysed_model);
+    analysed_model.model.require_unchanged_file();
     if (!args.summary) print_cases(args, table, analysed_model, scan);
     for (const auto& [scan_layer, ablated_values] : scan.values_by_layer)
       ablations[scan_layer].push_back({i, analysed_model.model.name, scan.full_value(), ablated_values,

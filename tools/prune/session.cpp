@@ -107,7 +107,11 @@ PruneSession::PruneSession(const MeasureArguments& args, const std::function<voi
 AnalysedModel& PruneSession::load(size_t index) {
   if (analysed_model_ != nullptr && model_index_ == index) return *analysed_model_;
   analysed_model_.reset();
-  model::LoadedModel model = load_with_options(args_, *checkpoints_[index], args_.assignments);
+  const bool reads_masters = std::ranges::any_of(args_.measures, [](const std::string& measure) {
+    return analysis::importance_measures().make(measure, "--by")->reads_masters();
+  });
+  model::LoadedModel model = load_with_options(
+      args_, *checkpoints_[index], reads_masters ? model::Masters::present : model::Masters::absent, args_.assignments);
   auto dataset = shard_->labelled_dataset_for(model);
   const auto scoring_options = resolved_scoring_options(model, args_.scoring_options, *dataset);
   const auto kinds = analysis::kinds_named(args_.kinds, model.model->parameters(), "--kind");

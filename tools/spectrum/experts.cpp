@@ -95,7 +95,7 @@ void show_experts(const ExpertsJob& job) {
   const io::Checkpoint checkpoint(job.model);
   const ShardSource shard(job.data);
   shard.require_readable_by(checkpoint);
-  model::LoadedModel model = load_with_options(args, checkpoint, args.assignments);
+  model::LoadedModel model = load_with_options(args, checkpoint, model::Masters::absent, args.assignments);
   const analysis::Kinds kinds = analysis::kinds_named(args.kinds, model.model->parameters(), "--kind");
   const auto dataset = shard.dataset_for(model);
   analysis::require_experts(*model.model, kinds);
@@ -105,6 +105,7 @@ void show_experts(const ExpertsJob& job) {
   input.progress = progress_bar(job.show, "rows");
   Table table(Table::format_named(args.format));
   const PrintRow print_row = [&](ordered_json row) {
+    model.require_unchanged_file();
     add_settings(row, args, input.scoring_options);
     table.print_row(row);
   };

@@ -93,7 +93,8 @@ bool can_share(const SpectraJob& job, bool reads_text) { return reads_text && jo
 // text.
 class SpectraInputs {
  public:
-  SpectraInputs(const SpectraJob& job, const std::string& argument, bool reads_text) : job_(job), models_(job.files) {
+  SpectraInputs(const SpectraJob& job, const std::string& argument, bool reads_text)
+      : job_(job), models_(job.files), masters_(reads_text ? model::Masters::absent : model::Masters::present) {
     std::string shard_path;
     if (reads_text && models_.size() > 1) shard_path = models_.back(), models_.pop_back();
     check_files(job, models_, reads_text);
@@ -124,7 +125,7 @@ class SpectraInputs {
   const model::LoadedModel& load_model(size_t index) {  // the reference is valid until the next call with another index
     if (loaded_model_ && model_index_ == index) return *loaded_model_;
     loaded_model_.reset();
-    loaded_model_ = load_with_options(*job_.args, *checkpoints_[index], job_.args->assignments);
+    loaded_model_ = load_with_options(*job_.args, *checkpoints_[index], masters_, job_.args->assignments);
     model_index_ = index;
     return *loaded_model_;
   }
@@ -133,6 +134,7 @@ class SpectraInputs {
   const SpectraJob& job_;
   const distributed::Group* group_ = nullptr;
   std::vector<std::string> models_;
+  model::Masters masters_;  // present for matrices that are parameters
   std::vector<std::unique_ptr<io::Checkpoint>> checkpoints_;
   std::optional<ShardSource> shard_;
   std::optional<model::LoadedModel> loaded_model_;
@@ -199,12 +201,16 @@ void observe_text(const SpectraJob& job, const SpectraInputs& inputs, const mode
   const analysis::AnalysisInput input{
       *model.model, dataset->corpus(), scoring_options, analysis::SideSelection::whole, progress_bar("spectra", "rows"),
       {},           inputs.group()};
-  if (job.dump_path.empty()) return analysis::run_with_observer(input, *prepared.source);
+  if (job.dump_path.empty()) {
+    analysis::run_with_observer(input, *prepared.source);
+    return model.require_unchanged_file();
+  }
   analysis::AttentionDump dump(*model.model, scoring_options.sample.blocks, scoring_options.block,
                                scoring_options.block + scoring_options.memory);
   auto sink = open_sink(job.dump_path);
   analysis::Observers observers({prepared.source.get(), &dump});
   analysis::run_with_observer(input, observers);
+  model.require_unchanged_file();
   dump.write(*sink, {{"multihead.model", model.name},
                      {"multihead.blocks", str(scoring_options.sample.blocks)},
                      {"multihead.seed", str(scoring_options.sample.seed)}});

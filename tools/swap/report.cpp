@@ -102,14 +102,14 @@ void report(const ReportJob& job) {
       refuse_usage(checkpoint->name(),
                    str("the number of layers of ", checkpoints[0]->name(), ", ", first_layer_counts),
                    model_layer_counts, "compare models with equal numbers of layers");
-    const model::LoadedModel model = load_with_options(args, *checkpoint);
+    const model::LoadedModel model = load_with_options(args, *checkpoint, model::Masters::absent);
     scoring_options_by_model.push_back(
         resolved_scoring_options(model, args.scoring_options, *shard.dataset_for(model)));
   }
   Table table(Table::format_named(args.format));
   std::map<AttentionKind, std::vector<DiscrepancyObserver::Layer>> baseline;
   for (size_t i = 0; i < checkpoints.size(); ++i) {
-    const model::LoadedModel model = load_with_options(args, *checkpoints[i]);
+    const model::LoadedModel model = load_with_options(args, *checkpoints[i], model::Masters::absent);
     const auto dataset = shard.dataset_for(model);
     const data::ScoringOptions& scoring_options = scoring_options_by_model[i];
     DiscrepancyObserver discrepancy;
@@ -121,6 +121,7 @@ void report(const ReportJob& job) {
                                  {},
                                  &group},
                                 discrepancy);
+    model.require_unchanged_file();
     if (baseline.empty()) baseline = discrepancy.layers();
     print_layers(table, settings_of(scoring_options, args.precision), model.name, discrepancy, baseline);
   }

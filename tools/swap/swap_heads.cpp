@@ -122,7 +122,7 @@ void run_swap(const SwapJob& job) {
   check_arguments(job);
   const io::Checkpoint checkpoint(job.model);
   const auto shard = job.data.empty() ? nullptr : std::make_unique<ShardSource>(job.data);
-  const model::LoadedModel model = load_with_options(*job.args, checkpoint);
+  const model::LoadedModel model = load_with_options(*job.args, checkpoint, model::Masters::present);
   nn::ParameterList& parameters = model.model->parameters();
   analysis::SwapOptions options{contains(job.swapped_parameters, "output"), contains(job.swapped_parameters, "stages")};
   const auto moments = contains(job.swapped_parameters, "optimizer")
