@@ -33,10 +33,11 @@ class Folder {
   const model::LoadedModel& model() const;
   // Returns model_type of config.json.
   std::string model_type() const;
-  // Writes a checkpoint with the parameters, as fp32, and `metadata` to `sink`, and closes the sink. Holds one
-  // parameter in memory at a time: 4 bytes for each of its elements, and the mapped bytes of its tensor in the folder.
-  // Warns about NaN and infinite values.
-  void write_checkpoint(ByteSink& sink, io::Metadata metadata) const;
+  // Writes a checkpoint with the parameters, as tensors of the type `dtype` (F32, F16 or BF16), and `metadata` to
+  // `sink`, and closes the sink. Holds one parameter in memory at a time: 4 bytes for each of its elements, and mapped
+  // bytes of its tensor in the folder, all of them if the tensor is transposed. Warns about NaN and infinite values.
+  // Throws Error(input) for finite numbers past the range of F16.
+  void write_checkpoint(ByteSink& sink, io::Metadata metadata, io::DType dtype = io::DType::f32) const;
 
  private:
   friend model::LoadedModel read_folder(const std::string& folder, const ReadOptions& options);

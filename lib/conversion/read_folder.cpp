@@ -15,6 +15,7 @@
 #include "huggingface/architecture.h"
 #include "huggingface/refusals.h"
 #include "huggingface/tensor_layout.h"
+#include "io/float_formats.h"
 #include "io/tensor_files.h"
 #include "nn/aten.h"
 
@@ -117,7 +118,7 @@ class FolderReader {
   const model::LoadedModel& model() const { return model_; }
   std::string model_type() const { return config_.value("model_type", ""); }
 
-  void write_checkpoint(ByteSink& sink, io::Metadata metadata) const {
+  void write_checkpoint(ByteSink& sink, io::Metadata metadata, io::DType dtype) const {
     int64_t max_elements = 0;
     for (const nn::Parameter& parameter : model_.model->parameters().all())
       max_elements = std::max(max_elements, parameter.master().numel());
@@ -125,12 +126,13 @@ class FolderReader {
     std::vector<io::TensorView> views;
     std::set<std::string> non_finite_names;
     for (const nn::Parameter& parameter : model_.model->parameters().all())
-      views.push_back({{parameter.name(), io::DType::f32, shape_of(parameter)},
+      views.push_back({{parameter.name(), dtype, shape_of(parameter)},
                        nullptr,
-                       [this, &parameter, &buffer, &non_finite_names] {
+                       [this, dtype, &parameter, &buffer, &non_finite_names] {
                          read_parameter(parameter, buffer.get());
-                         if (!is_finite(buffer.get(), parameter.master().numel()))
-                           non_finite_names.insert(parameter.name());
+                         const int64_t num_elements = parameter.master().numel();
+                         if (!is_finite(buffer.get(), num_elements)) non_finite_names.insert(parameter.name());
+                         convert_in_place(parameter, dtype, buffer.get(), static_cast<size_t>(num_elements));
                          return buffer.get();
                        }});
     io::write_checkpoint(sink, views, std::move(metadata));
@@ -333,6 +335,12 @@ class FolderReader {
     reader.finish();
   }
 
+  // Converts the elements of a parameter to the type `dtype`, F32, F16 or BF16, in the memory of the elements.
+  void convert_in_place(const nn::Parameter& parameter, io::DType dtype, float* elements, size_t count) const {
+    if (dtype == io::DType::f16) io::require_half_range(str(folder_, ": ", parameter.name()), elements, count);
+    io::from_fp32(dtype, elements, count, elements);
+  }
+
   static bool is_finite(const float* elements, int64_t count) {
     return std::all_of(elements, elements + count, [](float x) { return std::isfinite(x); });
   }
@@ -387,8 +395,8 @@ const model::LoadedModel& Folder::model() const { return reader_->model(); }
 
 std::string Folder::model_type() const { return reader_->model_type(); }
 
-void Folder::write_checkpoint(ByteSink& sink, io::Metadata metadata) const {
-  reader_->write_checkpoint(sink, std::move(metadata));
+void Folder::write_checkpoint(ByteSink& sink, io::Metadata metadata, io::DType dtype) const {
+  reader_->write_checkpoint(sink, std::move(metadata), dtype);
 }
 
 model::LoadedModel read_folder(const std::string& folder, const ReadOptions& options) {
