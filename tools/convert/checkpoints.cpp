@@ -79,7 +79,8 @@ void convert_checkpoints(const Arguments& args) {
                  with_commas(old_num_parameters), " -> ",
                  with_commas(model.model->parameters().num_trainable_elements())));
   }
-  model::write_parameters(*open_sink(args.output), model.model->parameters(), std::move(metadata));
+  model::write_parameters(*open_sink(args.output), model.model->parameters(), std::move(metadata), output_type(args));
+  if (args.dtype != Arguments{}.dtype) log_info("parameters are written as " + args.dtype);
   if (!args.average) return;
   log_info(str("averaged ", count_of(checkpoints.size(), "checkpoint"), "; ",
                count_with_commas(model.model->parameters().num_trainable_elements(), "parameter")));

@@ -16,7 +16,7 @@ struct Arguments {
   std::string output = "-";
   bool average = false, fold = false;
   std::string output_format;      // "huggingface"; empty: a multihead checkpoint
-  std::string dtype = "float32";  // --dtype: format of the tensors of a written Hugging Face folder
+  std::string dtype = "float32";  // --dtype: type of the tensors in the output
   bool keep_padded_rows = false;  // --padded-vocabulary: whether to keep embedding rows past the vocabulary
   uint64_t seed = 1;
   int threads = 0;
@@ -32,6 +32,9 @@ bool is_from_huggingface(const Arguments& args);
 void convert_from_huggingface(const Arguments& args);
 // Writes a Hugging Face folder from a checkpoint.
 void convert_to_huggingface(const Arguments& args);
+
+// Returns the type of the tensors in the output (--dtype).
+io::DType output_type(const Arguments& args);
 
 // Throws Error(usage) if the output is a terminal or one of the inputs.
 void check_output(const Arguments& args);

@@ -43,12 +43,19 @@ std::string strip_slashes(std::string folder) {
   return folder;
 }
 
-void log_summary(const model::LoadedModel& model) {
+void log_summary(const model::LoadedModel& model, const Arguments& args) {
   log_info(str(count_with_commas(model.model->parameters().num_trainable_elements(), "parameter"), ", ",
-               count_with_commas(model.tokenizers.target->size(), "entry"), " of the vocabulary"));
+               count_with_commas(model.tokenizers.target->size(), "entry"), " of the vocabulary, written as ",
+               args.dtype));
 }
 
 }  // namespace
+
+io::DType output_type(const Arguments& args) {
+  for (const io::DType type : {io::DType::bf16, io::DType::f16})
+    if (args.dtype == conversion::dtype_name(type)) return type;
+  return io::DType::f32;
+}
 
 bool is_from_huggingface(const Arguments& args) {
   return std::any_of(args.files.begin(), args.files.end(), is_folder) ||
@@ -72,8 +79,8 @@ void convert_from_huggingface(const Arguments& args) {
   io::Metadata metadata{{io::kFormatKey, "1"}, {io::kConfigKey, run_config.toml()}};
   metadata.merge(text::metadata_of(model.tokenizers));
   io::add_origin(metadata, folder, {{"huggingface", folder}, {io::kModelTypeKey, huggingface_folder.model_type()}});
-  huggingface_folder.write_checkpoint(*open_sink(args.output), std::move(metadata));
-  log_summary(model);
+  huggingface_folder.write_checkpoint(*open_sink(args.output), std::move(metadata), output_type(args));
+  log_summary(model, args);
 }
 
 void convert_to_huggingface(const Arguments& args) {
@@ -94,11 +101,9 @@ void convert_to_huggingface(const Arguments& args) {
   const std::string folder = strip_slashes(args.files.back());
   const io::Checkpoint checkpoint(args.files.front());
   const model::LoadedModel model = model::load_model(checkpoint, at::kCPU);
-  conversion::WriteOptions options{io::last_origin_text(checkpoint.metadata(), io::kModelTypeKey)};
-  for (const io::DType dtype : {io::DType::f32, io::DType::bf16, io::DType::f16})
-    if (args.dtype == conversion::dtype_name(dtype)) options.dtype = dtype;
-  conversion::write_folder(model, folder, options);
-  log_summary(model);
+  conversion::write_folder(model, folder,
+                           {io::last_origin_text(checkpoint.metadata(), io::kModelTypeKey), output_type(args)});
+  log_summary(model, args);
 }
 
 }  // namespace mh::convert

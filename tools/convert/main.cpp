@@ -30,17 +30,15 @@ int main(int argc, char** argv) {
   app.add_flag(
       "--fold", args.fold,
       "fold combiners that mix heads by one matrix for all inputs, such as alphas, into the output projection");
-  auto* to =
-      app.add_option(
-             "--to", args.output_format,
-             "output format; huggingface: write the model of the first argument to a new Hugging Face folder with "
-             "the name of the second argument")
-          ->type_name("FORMAT")
-          ->check(one_of({"huggingface"}));
-  app.add_option("--dtype", args.dtype, "format of the tensors in a new Hugging Face folder [float32]")
+  app.add_option("--to", args.output_format,
+                 "output format; huggingface: write the model of the first argument to a new Hugging Face folder with "
+                 "the name of the second argument")
       ->type_name("FORMAT")
-      ->check(one_of({"float32", "bfloat16", "float16"}))
-      ->needs(to);
+      ->check(one_of({"huggingface"}));
+  app.add_option("--dtype", args.dtype,
+                 "type of the tensors in the output checkpoint or folder: float32, bfloat16 or float16 [float32]")
+      ->type_name("TYPE")
+      ->check(one_of({"float32", "bfloat16", "float16"}));
   app.add_flag("--padded-vocabulary", args.keep_padded_rows,
                "keep the embedding rows of a Hugging Face folder that are past the end of the vocabulary");
   app.add_option("--seed", args.seed,

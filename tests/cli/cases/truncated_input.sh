@@ -27,7 +27,11 @@ expect_truncated_refused() {
   [ "$(wc -l < err)" -eq 1 ] || fail "expected one line on stderr: ${*:3}"
   [ ! -e none ] && [ "$(echo ./none.part*)" = './none.part*' ] || fail "expected no output: ${*:3}"
 }
+mh-convert -q --average $m --dtype bfloat16 -o narrow
 expect_truncated_refused t.mhs $m mh-eval -q --per-token none - short
 expect_truncated_refused $m t.mhs mh-prune scan -q short -
 expect_truncated_refused $m t.mhs mh-spectrum -q --curves none short -
 expect_truncated_refused $m t.mhs mh-swap -q short --mode hard --k 1 --data - -o none
+# In bf16 the parameters are pages of the mapped file, also while the model runs.
+expect_truncated_refused narrow t.mhs mh-prune scan -q --precision bf16 short -
+expect_truncated_refused narrow text mh-eval -q --precision bf16 generate short --prompt-file - --length 3
