@@ -1,5 +1,6 @@
 #include "text/records/language_modelling.h"
 
+#include "base/json_types.h"
 #include "text/records/ordered_encoding.h"
 
 namespace mh::text {
@@ -63,6 +64,13 @@ LineSummary encode_lm_documents(DocumentBatches& documents, const Tokenizer& tok
   const LineSummary summary = encode_batches(documents, tokenizer, num_threads, writer);
   writer.add_text_bytes(documents.text_bytes());
   return summary;
+}
+
+bool has_documents(const io::ShardHeader& header) {
+  const auto provenance = nlohmann::json::parse(header.provenance, nullptr, false);
+  if (!provenance.is_object()) return false;
+  const auto unit = provenance.find("document");
+  return unit != provenance.end() && *unit != kDocumentUnits[static_cast<size_t>(DocumentUnit::line)];
 }
 
 }  // namespace mh::text

@@ -26,4 +26,8 @@ LineSummary encode_lines(TextBatches& text, const Tokenizer& tokenizer, int num_
 LineSummary encode_lm_documents(DocumentBatches& documents, const Tokenizer& tokenizer, int num_threads,
                                 io::ShardWriter& writer);
 
+// Returns whether the records of a language-model shard are documents rather than lines. Shards of earlier versions do
+// not state the unit and have lines.
+bool has_documents(const io::ShardHeader& header);
+
 }  // namespace mh::text

@@ -3,22 +3,12 @@
 
 #include <utility>
 
-#include "base/json_types.h"
-#include "text/records/language_modelling/document_batches.h"
+#include "text/records/language_modelling.h"
 #include "text/tokenizers.h"
 
 namespace mh::text {
 
 namespace {
-
-// Returns whether the records are documents, which may have several lines, rather than lines. Shards of earlier
-// versions do not state the unit and have lines.
-bool has_documents(const io::ShardHeader& header) {
-  const auto provenance = nlohmann::json::parse(header.provenance, nullptr, false);
-  if (!provenance.is_object()) return false;
-  const auto unit = provenance.find("document");
-  return unit != provenance.end() && *unit != kDocumentUnits[0];
-}
 
 class TextLines : public RecordText {
  public:
