@@ -2,7 +2,8 @@
 //
 // A decoder predicts each token of a row from all earlier tokens of the row, from the token before the row, and from
 // the Transformer-XL memory, if the model has one. The first token of a text and the first target token of each
-// sentence pair have no earlier token; their input is the end-of-line token.
+// sentence pair have no earlier token; their input is the end-of-line token, or the begin token
+// (Row::starts_with_begin).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,7 +20,10 @@ namespace mh::data {
 //   examples  the `length` targets of example `record_index`; offset = num_context = 0
 struct Row {
   int64_t offset = 0, length = 0, num_context = 0;
-  int64_t record_index = -1;  // index of the pair or example in the corpus; -1 for a row of a text
+  // Index of the pair or example in the corpus, or of the row among the rows of all documents of a text; -1 for a row
+  // of a text that is not split at documents.
+  int64_t record_index = -1;
+  bool starts_with_begin = false;  // text: whether the begin token replaces the token before the row
 };
 
 // The input and the targets of B rows, in CPU memory.

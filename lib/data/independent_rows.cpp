@@ -12,17 +12,19 @@ namespace mh::data {
 
 ScoringOptions IndependentRows::resolve(const ScoringOptions& options, model::LanguageModel& model) const {
   if (options.has_independent_rows) return options;  // the options are already resolved
-  auto refuse = [](const char* option, int64_t value) {
-    refuse_usage(option, "0 for sentence pairs and examples, since only a text supports this option", str(value),
-                 str("leave ", option, " out"));
+  auto refuse = [](const char* option, const char* expected, const auto& value) {
+    refuse_usage(option, str(expected, " for sentence pairs and examples, since only a text supports this option"),
+                 str(value), str("leave ", option, " out"));
   };
   ScoringOptions o = options;
-  if (o.block > 0) refuse("--block", o.block);
-  if (o.context > 0) refuse("--context", o.context);
-  if (o.memory > 0) refuse("--memory", o.memory);
-  if (o.streams > 0) refuse("--streams", o.streams);
+  if (o.block > 0) refuse("--block", "0", o.block);
+  if (o.context > 0) refuse("--context", "0", o.context);
+  if (o.uses_begin_token()) refuse("--begin", "none", name_of(o.begin));
+  if (o.memory > 0) refuse("--memory", "0", o.memory);
+  if (o.streams > 0) refuse("--streams", "0", o.streams);
   o.sample.blocks = sample_size(o.sample, size(), "the number of sentence pairs or examples", "lower --blocks");
   o.memory = 0;
+  o.begin = Begin::none;
   o.has_independent_rows = true;
   o.block = std::max<int64_t>(1, max_length());
   model.require_length("the longest sentence", o.block);

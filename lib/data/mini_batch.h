@@ -17,13 +17,13 @@ struct MiniBatch {
   int64_t first_stream = 0;
   bool starts_streams = false;  // text: whether the rows are the first rows of their streams, so the memory is empty
   bool is_scored = true;        // whether the rows are scored; false: they only fill the memory
-  // text: whether the next mini-batch, if any, belongs to other streams; other corpora: whether all rows that were
-  // sorted by length together are complete, so that the results of these rows can be reported in the order of the
-  // corpus
+  // streams of a text: whether the next mini-batch, if any, belongs to other streams; rows sorted by length: whether
+  // all rows that were sorted together are complete, so that the results of these rows can be reported in the order of
+  // the corpus
   bool ends_streams = false;
   int64_t progress_rows = 0;  // number of rows that this mini-batch adds to the progress bar
 
-  // Returns the stream of a row; each sentence pair or example is a stream of one row.
+  // Returns the stream of a row; each row with a record index is a stream of its own.
   int64_t stream_of(size_t row) const {
     return rows[row].record_index >= 0 ? rows[row].record_index : first_stream + static_cast<int64_t>(row);
   }

@@ -10,13 +10,39 @@
 //   sentences           Sentence pairs, each target given its source, or examples; rows are independent.
 //
 // Without a sample, every token of a text, and every known target of another corpus, is scored exactly once.
+//
+// Position of the begin token in a text (ScoringOptions::begin), for a vocabulary that has one (such as <s> of Llama
+// 2):
+//
+//   none      No begin token. The first token of the text is predicted from the end-of-line token.
+//   document  Before each document. Rows do not cross the ends of documents: each document is split into rows as a text
+//             of its own, and the begin token is the input before its first token. A row that continues a document
+//             starts with the token before the row, as with `none`. A text of lines is one document.
+//   block     Before each row, in place of the token before the row. Rows cross the ends of documents.
+//
+// With `document` and `block` the begin token itself is an input only: it is never scored, also where it ends a line or
+// a document of the text. All other tokens are scored exactly once.
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/fields.h"
 
 namespace mh::data {
+
+enum class Begin { automatic, none, document, block };
+
+// Returns each value of Begin with its name, in the order of Begin.
+inline const std::vector<std::pair<Begin, std::string>>& begin_names() {
+  static const std::vector<std::pair<Begin, std::string>> names{
+      {Begin::automatic, "auto"}, {Begin::none, "none"}, {Begin::document, "document"}, {Begin::block, "block"}};
+  return names;
+}
+
+inline const std::string& name_of(Begin begin) { return begin_names()[static_cast<size_t>(begin)].second; }
 
 // A uniform sample, without replacement, of the blocks of a text or of the rows of another corpus.
 struct SampleOptions {
@@ -36,17 +62,25 @@ struct SampleOptions {
 struct ScoringOptions {
   int64_t block = 0;
   int64_t context = 0;
+  Begin begin = Begin::automatic;
   int64_t memory = -1;
   int64_t streams = 0;
   int64_t batch = 0;
   SampleOptions sample;               // not in describe(): tools that support samples call sample.describe()
   bool has_independent_rows = false;  // whether rows are independent (protocol "sentences"); set by Corpus::resolve()
+  bool has_begin_token = false;       // text: whether the vocabulary has a begin token; set by Corpus::resolve()
+  // Returns whether resolved options put a begin token in front of documents or rows.
+  bool uses_begin_token() const { return begin == Begin::document || begin == Begin::block; }
   void describe(Fields& f) {
     f.field("block", block, "sequence length for a text, in tokens, context included; 0: sequence length of training",
             at_least(0));
     f.field("context", context,
             "number of context tokens, which are not scored, at the start of each sequence of a text; 0: no context",
             at_least(0));
+    f.choice("begin", begin, begin_names(),
+             "position of the vocabulary's begin token in a text: before each document of the shard, before each "
+             "sequence (block), or none; auto: block if the vocabulary has a begin token and the memory is 0, "
+             "otherwise none");
     f.field("memory", memory,
             "length of the Transformer-XL memory in tokens; -1: model.transformer-xl.memory, or 0 with --context",
             between(-1, 1 << 24));

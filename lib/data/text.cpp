@@ -1,12 +1,14 @@
 #include "data/text.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "base/text.h"
 #include "ceil_div.h"
 #include "data/batches.h"
 #include "data/sample.h"
+#include "data/sorted_rows.h"
 
 namespace mh::data {
 
@@ -54,6 +56,9 @@ StreamRows sampled_streams(const ScoringOptions& o, int64_t num_tokens) {
           num_memory_blocks};
 }
 
+// Returns the token that is not scored; -1: none.
+int32_t unscored_id_of(const Text& text, const ScoringOptions& o) { return o.uses_begin_token() ? text.begin_id : -1; }
+
 StreamRows streams_of(const ScoringOptions& o, int64_t num_tokens) {
   if (o.sample.blocks > 0) return sampled_streams(o, num_tokens);
   if (o.memory > 0) {
@@ -66,9 +71,69 @@ StreamRows streams_of(const ScoringOptions& o, int64_t num_tokens) {
   return {count, 1, [chunks](int64_t stream, int64_t) { return chunks[static_cast<size_t>(stream)]; }};
 }
 
+// Splits each document of a text into rows by make_chunks(). The begin token is the input before the first token of a
+// document. No row has the last token of a document if this token is the begin token, which is not scored.
+std::vector<Row> make_document_rows(const Text& text, const ScoringOptions& o) {
+  std::vector<Row> rows;
+  const auto append = [&](int64_t begin, int64_t end) {
+    for (Row row : make_chunks(end - begin, o.block, o.context)) {
+      row.offset += begin;
+      row.starts_with_begin = row.offset == begin;
+      rows.push_back(row);
+    }
+  };
+  if (text.document_ends == nullptr) {
+    append(0, text.num_tokens);
+    return rows;
+  }
+  const int64_t num_unscored_tokens = text.end_of_line_id == text.begin_id ? 1 : 0;  // at the end of each document
+  int64_t begin = 0;
+  for (const int64_t end : *text.document_ends) {
+    append(begin, end - num_unscored_tokens);
+    begin = end;
+  }
+  return rows;
+}
+
+// Returns the indices of those rows of the documents of a text that are scored: all, or a sample of the full rows.
+std::vector<int64_t> scored_row_indices(const ScoringOptions& o, const std::vector<Row>& rows) {
+  std::vector<int64_t> indices;
+  for (size_t i = 0; i < rows.size(); ++i)
+    if (o.sample.blocks == 0 || (rows[i].length == o.block && rows[i].num_context == o.context))
+      indices.push_back(static_cast<int64_t>(i));
+  if (o.sample.blocks == 0) return indices;
+  const auto num_candidates = static_cast<int64_t>(indices.size());
+  const int64_t num_sampled_rows = sample_size(
+      o.sample, num_candidates, str("the number of full blocks of ", count_of(o.block, "token"), " in the documents"),
+      "lower --blocks or --block, or give --begin block");
+  std::vector<int64_t> sampled_indices;
+  for (const int64_t candidate : draw_sample(num_sampled_rows, num_candidates, o.sample.seed))
+    sampled_indices.push_back(indices[static_cast<size_t>(candidate)]);
+  return sampled_indices;
+}
+
+// Returns the mini-batches of the rows of all documents. The rows are sorted by length, since documents may be much
+// shorter than a block.
+MiniBatches document_mini_batches(const Text& text, const ScoringOptions& o) {
+  const auto rows = std::make_shared<const std::vector<Row>>(make_document_rows(text, o));
+  const auto row_of = [rows](int64_t index) { return (*rows)[static_cast<size_t>(index)]; };
+  const auto load = [&text, row_of, unscored_id = unscored_id_of(text, o)](const std::vector<int64_t>& indices,
+                                                                           std::vector<Row>& loaded_rows) {
+    int64_t width = 0;
+    for (const int64_t index : indices) {
+      loaded_rows.push_back(row_of(index));
+      loaded_rows.back().record_index = index;
+      width = std::max(width, loaded_rows.back().length);
+    }
+    return load_rows(text, loaded_rows, width, unscored_id);
+  };
+  return sorted_mini_batches(scored_row_indices(o, *rows), o.batch * o.block,
+                             {[row_of](int64_t row) { return std::pair(row_of(row).length, int64_t{0}); }, load});
+}
+
 }  // namespace
 
-Batch load_rows(const Text& text, const std::vector<Row>& rows, int64_t width) {
+Batch load_rows(const Text& text, const std::vector<Row>& rows, int64_t width, int32_t unscored_id) {
   const auto count = static_cast<int64_t>(rows.size());
   Batch batch{{at::full({count, width}, static_cast<int64_t>(text.end_of_line_id), at::kLong),
                {},
@@ -81,14 +146,16 @@ Batch load_rows(const Text& text, const std::vector<Row>& rows, int64_t width) {
   for (const Row& row : rows) {
     *length_data++ = row.length;
     if (row.length > 0) {
-      // The first input is the token before the row, or the end-of-line token at the start of the text.
-      const int64_t num_previous_tokens = row.offset > 0 ? 1 : 0;
-      tokens[0] = text.end_of_line_id;
+      // The first input is the begin token if the row starts with it, otherwise the token before the row, or the
+      // end-of-line token at the start of the text.
+      const int64_t num_previous_tokens = row.offset > 0 && !row.starts_with_begin ? 1 : 0;
+      tokens[0] = row.starts_with_begin ? text.begin_id : text.end_of_line_id;
       text.read_tokens(row.offset - num_previous_tokens,
                        std::span(tokens).subspan(static_cast<size_t>(1 - num_previous_tokens),
                                                  static_cast<size_t>(row.length + num_previous_tokens)));
       std::copy_n(tokens.begin(), row.length, input_data);
       std::copy_n(tokens.begin() + 1 + row.num_context, row.length - row.num_context, target_data + row.num_context);
+      if (unscored_id >= 0) std::replace(target_data, target_data + row.length, int64_t{unscored_id}, int64_t{-1});
     }
     input_data += width, target_data += width;
   }
@@ -129,16 +196,27 @@ ScoringOptions Text::resolve(const ScoringOptions& options, model::LanguageModel
   if (o.memory > 0)
     o.streams =
         std::clamp<int64_t>(o.streams > 0 ? o.streams : kDefaultNumStreams, 1, std::max<int64_t>(1, num_tokens));
+  o.has_begin_token = begin_id >= 0;
+  if (o.begin == Begin::automatic) o.begin = o.has_begin_token && o.memory == 0 ? Begin::block : Begin::none;
+  if (o.uses_begin_token() && !o.has_begin_token)
+    refuse_usage("--begin", "none for a vocabulary without a begin token", name_of(o.begin), "leave --begin out");
+  if (o.uses_begin_token() && o.memory > 0)
+    refuse_usage("--begin", "none if --memory is above 0", name_of(o.begin), "leave --begin out, or set --memory 0");
   model.require_length("--block", o.block);
   require_context_below_block(o.block, o.context);
-  if (o.sample.blocks > 0) o.sample.blocks = sampled_streams(o, num_tokens).num_streams;
+  if (o.sample.blocks > 0)
+    o.sample.blocks = o.begin == Begin::document
+                          ? static_cast<int64_t>(scored_row_indices(o, make_document_rows(*this, o)).size())
+                          : sampled_streams(o, num_tokens).num_streams;
   if (o.batch == 0) o.batch = std::max<int64_t>(1, 4096 / o.block);
   return o;
 }
 
 MiniBatches Text::mini_batches(const ScoringOptions& o) const {
+  if (o.begin == Begin::document) return document_mini_batches(*this, o);
   const StreamRows streams = streams_of(o, num_tokens);
-  auto next = [this, streams, rows_per_pass = o.batch, begin = int64_t{0},
+  auto next = [this, streams, rows_per_pass = o.batch, starts_with_begin = o.begin == Begin::block,
+               unscored_id = unscored_id_of(*this, o), begin = int64_t{0},
                step = int64_t{0}]() mutable -> std::optional<MiniBatch> {
     for (; begin < streams.num_streams; begin += rows_per_pass, step = 0) {
       if (step == streams.num_steps) continue;
@@ -147,13 +225,14 @@ MiniBatches Text::mini_batches(const ScoringOptions& o) const {
       int64_t width = 0, next_width = 0;  // tokens in the longest row of this step, and of the next step
       for (int64_t stream = begin; stream < end; ++stream) {
         mini_batch.rows.push_back(streams.row_at(stream, step));
+        mini_batch.rows.back().starts_with_begin = starts_with_begin;
         width = std::max(width, mini_batch.rows.back().length);
         if (step + 1 < streams.num_steps) next_width = std::max(next_width, streams.row_at(stream, step + 1).length);
       }
       // If the width is 0, all streams of this mini-batch have ended; streams of other mini-batches may be one token
       // longer.
       if (width == 0) continue;
-      mini_batch.batch = load_rows(*this, mini_batch.rows, width);
+      mini_batch.batch = load_rows(*this, mini_batch.rows, width, unscored_id);
       mini_batch.first_stream = begin;
       mini_batch.starts_streams = step == 0;
       mini_batch.is_scored = step >= streams.num_memory_steps;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -29,11 +30,16 @@ class Text : public Corpus {
   int64_t num_tokens;
   int32_t end_of_line_id;  // end-of-line token, the input before the first token of the text
   TokenReader read_tokens;
+  int32_t begin_id = -1;  // begin token of the vocabulary (text::Tokenizer::begin_id()); -1: none
+  // Number of tokens up to the end of each document, which ends with an end-of-line token; null: the text is one
+  // document.
+  std::shared_ptr<const std::vector<int64_t>> document_ends;
 };
 
 // Returns a batch with inputs and targets (number of rows, width), and the lengths of the rows. The targets of context
-// tokens and of padding are -1. Each row is padded at its end with end-of-line tokens, which a causal model ignores.
-Batch load_rows(const Text& text, const std::vector<Row>& rows, int64_t width);
+// tokens, of padding and of the token `unscored_id` (-1: none) are -1. Each row is padded at its end with end-of-line
+// tokens, which a causal model ignores.
+Batch load_rows(const Text& text, const std::vector<Row>& rows, int64_t width, int32_t unscored_id = -1);
 
 // The split of a text into `num_streams` consecutive streams, and of each stream into segments of `block` tokens.
 // Lengths of streams differ by at most one token, the longer streams first. Every token is in exactly one segment.

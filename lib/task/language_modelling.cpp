@@ -1,4 +1,9 @@
 // The task "language-modelling": predicts each token of a text from the tokens before it.
+#include "text/records/language_modelling.h"
+
+#include <memory>
+#include <vector>
+
 #include "data/text.h"
 #include "io/shard.h"
 #include "model/language_model.h"
@@ -34,12 +39,18 @@ class LanguageModelling : public Task {
   TaskTraits traits() const override { return {.has_perplexity = true, .has_text_order = true}; }
   bool reads_pipes() const override { return true; }
   std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,
-                                const DatasetOptions&) const override {
-    return std::make_unique<TextDataset>(data::Text(static_cast<int64_t>(records.counts().num_tokens),
-                                                    tokenizers.target->end_of_line_id(),
-                                                    [reader = records.reader()](int64_t first, std::span<int32_t> out) {
-                                                      reader(static_cast<uint64_t>(first), out);
-                                                    }));
+                                const DatasetOptions& options) const override {
+    data::Text text(static_cast<int64_t>(records.counts().num_tokens), tokenizers.target->end_of_line_id(),
+                    [reader = records.reader()](int64_t first, std::span<int32_t> out) {
+                      reader(static_cast<uint64_t>(first), out);
+                    });
+    text.begin_id = tokenizers.target->begin_id();
+    // Training does not split a text at documents, so it does not need the lengths of the records.
+    if (!options.is_training && text.begin_id >= 0 && text::has_documents(records.header())) {
+      const std::vector<uint64_t> ends = records.sequences().ends;
+      text.document_ends = std::make_shared<const std::vector<int64_t>>(ends.begin(), ends.end());
+    }
+    return std::make_unique<TextDataset>(std::move(text));
   }
 };
 

@@ -31,6 +31,7 @@ Validation Validator::run(model::LanguageModel& model, attention::Observer* obse
   if (config_.task().traits().has_text_order) {
     options.scoring.block = config_.validation_block();
     options.scoring.memory = config_.validation_memory();
+    options.scoring.begin = data::Begin::none;  // as in training, whose rows start with the token before the row
   }
   options.metric = config_.train.validation.metric;
   options.decoding = config_.train.validation.decode;

@@ -173,7 +173,7 @@ for tool in "mh-prune scan" "mh-prune rank --by taylor" mh-spectrum "mh-swap rep
   expect_stderr "mh-prep lm"
   expect_refused 3 $tool $m other.mhs
   expect_stderr "the target vocabulary"
-  for option in "--block 8" "--context 4" "--memory 4" "--streams 2"; do
+  for option in "--block 8" "--context 4" "--memory 4" "--streams 2" "--begin block"; do
     expect_refused 2 $tool $option $m p.mhs
     expect_stderr "only a text supports this option"
   done
