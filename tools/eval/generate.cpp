@@ -37,17 +37,24 @@ std::string read_prompt(const GenerateJob& job) {
   return text;
 }
 
-// Returns the tokens of the prompt. The first one is an end-of-line token, since the prompt starts a new line.
+// Returns the tokens of the prompt. The first one is the begin token of the vocabulary, and line feeds are text;
+// without a begin token it is an end-of-line token, since the prompt starts a new line, and line feeds are end-of-line
+// tokens.
 std::vector<int32_t> encode_prompt(const text::Tokenizer& tokenizer, std::string_view text, const std::string& name) {
   if (!tokenizer.takes_any_bytes()) text = text::validate_text(text, name);
+  const bool has_begin_token = tokenizer.begin_id() >= 0;
   std::vector<int32_t> tokens;
   auto encoder = tokenizer.encoder();
-  for (const std::string& line : split(text, '\n')) {
-    tokens.push_back(tokenizer.end_of_line_id());
+  const bool is_one_text = has_begin_token && tokenizer.encodes_line_feeds();
+  for (const std::string& line : is_one_text ? std::vector{std::string(text)} : split(text, '\n')) {
+    tokens.push_back(tokens.empty() && has_begin_token ? tokenizer.begin_id() : tokenizer.end_of_line_id());
     encoder->encode(line, tokens);
   }
   auto num_unknown = std::count(tokens.begin(), tokens.end(), tokenizer.unknown_id());
   if (num_unknown > 0) log_warning(str("the prompt has ", count_of(num_unknown, "token"), " outside the vocabulary"));
+  if (has_begin_token)
+    log_info(str("the prompt has ", count_of(tokens.size(), "token"), ", of which the first is the begin token ",
+                 text::escape_piece(tokenizer.piece(tokens.front())), " (", tokens.front(), ")"));
   return tokens;
 }
 
