@@ -122,9 +122,11 @@ data::ScoringOptions resolved_scoring_options(const model::LoadedModel& model,
 }
 
 nlohmann::ordered_json settings_of(const data::ScoringOptions& scoring_options, const std::string& precision) {
-  return {{"block", scoring_options.block},      {"context", scoring_options.context},
-          {"memory", scoring_options.memory},    {"blocks", scoring_options.sample.blocks},
-          {"seed", scoring_options.sample.seed}, {"precision", precision}};
+  nlohmann::ordered_json settings{{"block", scoring_options.block},      {"context", scoring_options.context},
+                                  {"memory", scoring_options.memory},    {"blocks", scoring_options.sample.blocks},
+                                  {"seed", scoring_options.sample.seed}, {"precision", precision}};
+  if (scoring_options.has_begin_token) settings["begin"] = name_of(scoring_options.begin);
+  return settings;
 }
 
 std::string measurement_text(const std::string& measure, const data::ScoringOptions& scoring_options) {
@@ -133,7 +135,8 @@ std::string measurement_text(const std::string& measure, const data::ScoringOpti
                  ? " on whole records, "
                  : str(" in blocks of ", count_of(scoring_options.block, "token"), ", "),
              scoring_options.sample.blocks == 0 ? "all" : str(scoring_options.sample.blocks), " of them; seed ",
-             scoring_options.sample.seed);
+             scoring_options.sample.seed,
+             scoring_options.has_begin_token ? str(", --begin ", name_of(scoring_options.begin)) : "");
 }
 
 std::function<void(int64_t, int64_t)> progress_bar(const std::string& label, const std::string& unit) {

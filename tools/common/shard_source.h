@@ -60,7 +60,8 @@ data::ScoringOptions resolved_scoring_options(const model::LoadedModel& model,
                                               const data::ScoringOptions& scoring_options,
                                               const task::Dataset& dataset);
 
-// Returns the options that affect results as table columns: block, context, memory, blocks, seed, precision.
+// Returns the options that affect results as table columns: block, context, memory, blocks, seed, precision, and begin
+// for a text whose vocabulary has a begin token.
 nlohmann::ordered_json settings_of(const data::ScoringOptions& scoring_options, const std::string& precision);
 
 // Returns the end of a message that says how heads were chosen, such as " by taylor in blocks of 32 tokens, all of

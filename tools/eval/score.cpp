@@ -66,6 +66,15 @@ void check_arguments(const ScoreJob& job) {
   }
 }
 
+// Returns the number of bytes of the scored text. With a begin token, the token at the end of each record, which counts
+// as one byte, the line end, may be the begin token, which is not scored.
+uint64_t scored_text_bytes(const ShardSource& source, const text::Tokenizer& tokenizer,
+                           const data::ScoringOptions& options) {
+  const io::ShardCounts& counts = source.counts();
+  const bool scores_ends = !options.uses_begin_token() || tokenizer.end_of_line_id() != tokenizer.begin_id();
+  return scores_ends ? counts.text_bytes : counts.text_bytes - counts.num_records;
+}
+
 // Returns the table row with the scores of model `index` on texts or pairs, and writes the files of --per-token and
 // --hypotheses.
 ordered_json score_tokens(const ScoreJob& job, const ShardSource& source, model::LoadedModel& model,
@@ -90,8 +99,9 @@ ordered_json score_tokens(const ScoreJob& job, const ShardSource& source, model:
   model.require_unchanged_file();
   if (token_table != nullptr) token_table->close();
   ordered_json row{{"model", model.name}, {"tokens", score.num_tokens}, {"unknown", num_unknown}};
+  const uint64_t num_bytes = scored_text_bytes(source, *model.tokenizers.target, options);
   for (const task::LikelihoodScore& likelihood_score : task::likelihood_scores())
-    row[likelihood_score.name] = likelihood_score.value(score, source.counts().text_bytes);
+    row[likelihood_score.name] = likelihood_score.value(score, num_bytes);
   row.update({{"block", options.block},
               {"context", options.context},
               {"memory", options.memory},
@@ -99,6 +109,7 @@ ordered_json score_tokens(const ScoreJob& job, const ShardSource& source, model:
               {"precision", job.args->precision},
               {"set", join(job.args->assignments, " ")},
               {"protocol", data::protocol_of(options)}});
+  if (options.has_begin_token) row["begin"] = name_of(options.begin);
   if (!job.decoding.option_names.empty())
     row.update(decode_and_score(job.decoding, model, dataset, source.name(),
                                 file_of(job, job.decoding.hypotheses_path, index), job.group));

@@ -133,6 +133,7 @@ ordered_json append_protocol(ordered_json row, const MeasureArguments& args,
               {"precision", args.precision},
               {"set", join(args.assignments, " ")},
               {"protocol", data::protocol_of(scoring_options)}});
+  if (scoring_options.has_begin_token) row["begin"] = name_of(scoring_options.begin);
   return row;
 }
 
