@@ -174,7 +174,7 @@ TEST_CASE("a gated product in decoding equals the product in training, with the 
       const at::Tensor expected = gated_product(x);
       const nn::DecodingProducts products;
       const at::Tensor y = gated_product(x);
-      CHECK(rounding::agree(y, expected, 32 + 20, 40 * max_abs(expected)));
+      CHECK(rounding::agree(y, expected, 32 + 20, 4 * max_abs(expected)));
       for (const int64_t num_rows : {1, 5, 64})
         CHECK(gated_product(x.narrow(0, 3, num_rows)).equal(y.narrow(0, 3, num_rows)));
     }
