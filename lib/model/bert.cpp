@@ -17,8 +17,8 @@ using attention::AttentionKind;
 
 class Bert : public LanguageModel {
  public:
-  Bert(const ModelConfig& config, int64_t vocabulary_size, at::Device device)
-      : options_(config.model), vocabulary_size_(vocabulary_size), parameters_(device) {
+  Bert(const ModelConfig& config, int64_t vocabulary_size, const nn::ParameterPlacement& placement)
+      : options_(config.model), vocabulary_size_(vocabulary_size), parameters_(placement) {
     const auto head = make_task_head(options_.bert);
     embedding_ = make_encoder_embedding(parameters_, options_, num_table_rows(options_, vocabulary_size),
                                         head->scores_entries() && options_.tied);
@@ -89,9 +89,9 @@ class BertBackbone : public Backbone {
   // is not optional, and one table holds all entries of the vocabulary.
   std::set<OptionGroup> option_groups() const override { return {OptionGroup::parallel_residual}; }
   std::unique_ptr<LanguageModel> make(const ModelConfig& config, const VocabularySizes& vocabulary_sizes,
-                                      at::Device device) const override {
+                                      const nn::ParameterPlacement& placement) const override {
     check_head(config.model.bert);
-    return std::make_unique<Bert>(config, vocabulary_sizes.target, device);
+    return std::make_unique<Bert>(config, vocabulary_sizes.target, placement);
   }
   std::vector<std::pair<AttentionKind, int64_t>> layer_counts(const ModelOptions& options) const override {
     return {{AttentionKind::encoder_self, options.layers}};

@@ -24,8 +24,8 @@ class DecoderState : public DecodingState {
 
 class DecoderLm : public LanguageModel {
  public:
-  DecoderLm(const ModelConfig& config, int64_t vocabulary_size, at::Device device)
-      : options_(config.model), vocabulary_size_(vocabulary_size), parameters_(device) {
+  DecoderLm(const ModelConfig& config, int64_t vocabulary_size, const nn::ParameterPlacement& placement)
+      : options_(config.model), vocabulary_size_(vocabulary_size), parameters_(placement) {
     embedding_ = make_token_embedding(parameters_, options_, vocabulary_size);
     position_encoding_ = std::make_unique<PositionEncoding>(parameters_, options_, "decoder");
     for (int64_t i = 0; i < options_.layers; ++i)
@@ -82,8 +82,8 @@ class DecoderBackbone : public Backbone {
             OptionGroup::logit_scaling, OptionGroup::parallel_residual};
   }
   std::unique_ptr<LanguageModel> make(const ModelConfig& config, const VocabularySizes& vocabulary_sizes,
-                                      at::Device device) const override {
-    return std::make_unique<DecoderLm>(config, vocabulary_sizes.target, device);
+                                      const nn::ParameterPlacement& placement) const override {
+    return std::make_unique<DecoderLm>(config, vocabulary_sizes.target, placement);
   }
 };
 

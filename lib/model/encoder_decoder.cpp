@@ -93,8 +93,9 @@ int64_t num_source_rows(const ModelOptions& o, const VocabularySizes& sizes) {
 
 class EncoderDecoder : public LanguageModel {
  public:
-  EncoderDecoder(const ModelConfig& config, const VocabularySizes& vocabulary_sizes, at::Device device)
-      : options_(config.model), vocabulary_sizes_(vocabulary_sizes), parameters_(device) {
+  EncoderDecoder(const ModelConfig& config, const VocabularySizes& vocabulary_sizes,
+                 const nn::ParameterPlacement& placement)
+      : options_(config.model), vocabulary_sizes_(vocabulary_sizes), parameters_(placement) {
     if (!options_.encoder_decoder.shared_embedding)
       source_embedding_ =
           make_encoder_embedding(parameters_, options_, num_source_rows(options_, vocabulary_sizes), false);
@@ -215,9 +216,9 @@ class EncoderDecoderBackbone : public Backbone {
     return {OptionGroup::adaptive_softmax, OptionGroup::output_bias, OptionGroup::logit_scaling};
   }
   std::unique_ptr<LanguageModel> make(const ModelConfig& config, const VocabularySizes& vocabulary_sizes,
-                                      at::Device device) const override {
+                                      const nn::ParameterPlacement& placement) const override {
     check_encoder_decoder(config.model.encoder_decoder, vocabulary_sizes);
-    return std::make_unique<EncoderDecoder>(config, vocabulary_sizes, device);
+    return std::make_unique<EncoderDecoder>(config, vocabulary_sizes, placement);
   }
   std::vector<std::pair<AttentionKind, int64_t>> layer_counts(const ModelOptions& options) const override {
     return {{AttentionKind::encoder_self, EncoderDecoder::num_encoder_layers(options)},

@@ -222,12 +222,12 @@ void refuse_unknown_tensors(const io::Checkpoint& checkpoint, nn::ParameterList&
   }
 }
 
-// Gives all parameters, which are on the device "meta", their values for evaluation in bf16 (Masters::absent), and
-// warns about NaN and infinite values. Throws like load_parameters().
-void load_evaluation_values(const io::Checkpoint& checkpoint, nn::ParameterList& parameters, at::Device device) {
+// Gives all parameters their values for evaluation in bf16 (Masters::absent), and warns about NaN and infinite values.
+// Throws like load_parameters().
+void load_evaluation_values(const io::Checkpoint& checkpoint, nn::ParameterList& parameters) {
   refuse_unknown_tensors(checkpoint, parameters);
   nn::FiniteCheck finite_check;
-  parameters.set_evaluation_values(device, [&](const nn::Parameter& p) {
+  parameters.set_evaluation_values([&](const nn::Parameter& p) {
     at::Tensor values = stored_parameter(checkpoint, p);
     finite_check.add(p.name(), values);
     return values;
@@ -272,11 +272,9 @@ LoadedModel load_model(const io::Checkpoint& checkpoint, at::Device device, cons
   const VocabularySizes vocabulary_sizes = vocabulary_sizes_of(loaded_model.tokenizers);
   loaded_model.toml = checkpoint.metadata_entry(io::kConfigKey);
   loaded_model.config = config_of(checkpoint);
-  // The tensors of a model without masters are memory of the checkpoint or are created one by one.
   const bool has_masters = masters == Masters::present;
-  auto build = [&] {
-    return build_language_model(loaded_model.config, vocabulary_sizes, has_masters ? device : at::Device(at::kMeta));
-  };
+  const nn::ParameterPlacement placement(device, has_masters);
+  auto build = [&] { return build_language_model(loaded_model.config, vocabulary_sizes, placement); };
   if (overrides.empty()) {
     loaded_model.model = read_stored_config(checkpoint.name(), io::kEditedCheckpointAdvice, build);
   } else {
@@ -285,7 +283,7 @@ LoadedModel load_model(const io::Checkpoint& checkpoint, at::Device device, cons
   }
   nn::ParameterList& parameters = loaded_model.model->parameters();
   if (has_masters) load_parameters(checkpoint, parameters);
-  else load_evaluation_values(checkpoint, parameters, device);
+  else load_evaluation_values(checkpoint, parameters);
   if (!has_masters && device.is_cpu()) loaded_model.mapped_file = checkpoint.mapped_file();
   return loaded_model;
 }

@@ -242,10 +242,10 @@ ExampleType example_type_of(const ModelOptions& options) {
 }
 
 std::unique_ptr<LanguageModel> build_language_model(const ModelConfig& config, const VocabularySizes& vocabulary_sizes,
-                                                    at::Device device) {
+                                                    const nn::ParameterPlacement& placement) {
   check_rows("model.vocabulary_rows", config.model.vocabulary_rows, vocabulary_sizes.target);
   check_bands(config.model, vocabulary_sizes.target);
-  return backbones().make(config.model.backbone, "model.backbone")->make(config, vocabulary_sizes, device);
+  return backbones().make(config.model.backbone, "model.backbone")->make(config, vocabulary_sizes, placement);
 }
 
 }  // namespace mh::model

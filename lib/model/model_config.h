@@ -139,7 +139,7 @@ class Backbone {
   // Builds a model with uninitialised parameters. On the device "meta" the parameters have names and shapes but no
   // storage. Throws Error(usage) if options contradict the vocabularies, each other or the backbone.
   virtual std::unique_ptr<LanguageModel> make(const ModelConfig& config, const VocabularySizes& vocabulary_sizes,
-                                              at::Device device) const = 0;
+                                              const nn::ParameterPlacement& placement) const = 0;
   // Returns the kinds of attention layers in a model with these options, and the number of layers of each kind.
   virtual std::vector<std::pair<attention::AttentionKind, int64_t>> layer_counts(const ModelOptions& options) const {
     return {{attention::AttentionKind::decoder_self, options.layers}};
@@ -152,6 +152,6 @@ ExampleType example_type_of(const ModelOptions& options);
 // Builds a model of the configured backbone with uninitialised parameters. Throws Error(usage) if an embedding table
 // has fewer rows than the vocabulary has entries, or if options contradict the vocabularies or each other.
 std::unique_ptr<LanguageModel> build_language_model(const ModelConfig& config, const VocabularySizes& vocabulary_sizes,
-                                                    at::Device device);
+                                                    const nn::ParameterPlacement& placement);
 
 }  // namespace mh::model

@@ -17,8 +17,8 @@ namespace {
 
 class TransformerXl : public LanguageModel {
  public:
-  TransformerXl(const ModelConfig& config, int64_t vocabulary_size, at::Device device)
-      : options_(config.model), vocabulary_size_(vocabulary_size), parameters_(device) {
+  TransformerXl(const ModelConfig& config, int64_t vocabulary_size, const nn::ParameterPlacement& placement)
+      : options_(config.model), vocabulary_size_(vocabulary_size), parameters_(placement) {
     if (options_.positions != Positions::none)
       refuse_usage("model.positions",
                    "none, since a token's absolute position changes when the token moves to the memory",
@@ -158,8 +158,8 @@ class TransformerXlBackbone : public Backbone {
             OptionGroup::logit_scaling, OptionGroup::parallel_residual};
   }
   std::unique_ptr<LanguageModel> make(const ModelConfig& config, const VocabularySizes& vocabulary_sizes,
-                                      at::Device device) const override {
-    return std::make_unique<TransformerXl>(config, vocabulary_sizes.target, device);
+                                      const nn::ParameterPlacement& placement) const override {
+    return std::make_unique<TransformerXl>(config, vocabulary_sizes.target, placement);
   }
 };
 

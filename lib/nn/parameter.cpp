@@ -141,7 +141,8 @@ Parameter& ParameterList::add(const std::string& name, std::vector<int64_t> shap
                                         "correct the traits of the parameter"});
   }
   if (traits.role == HeadRole::none) traits.role = role_;
-  parameters_.emplace_back(name, at::empty(shape, at::TensorOptions().dtype(at::kFloat).device(device_)),
+  const at::Device device = placement_.allocates ? placement_.device : at::Device(at::kMeta);
+  parameters_.emplace_back(name, at::empty(shape, at::TensorOptions().dtype(at::kFloat).device(device)),
                            std::move(traits));
   return parameters_.back();
 }
@@ -157,10 +158,8 @@ Parameter& ParameterList::share(const std::string& name, std::vector<int64_t> sh
   return *existing_parameter;
 }
 
-void ParameterList::set_evaluation_values(at::Device device,
-                                          const std::function<at::Tensor(const Parameter&)>& stored_values) {
-  for (Parameter& p : parameters_) p.set_evaluation_values(stored_values(p), device);
-  device_ = device;
+void ParameterList::set_evaluation_values(const std::function<at::Tensor(const Parameter&)>& stored_values) {
+  for (Parameter& p : parameters_) p.set_evaluation_values(stored_values(p), device());
 }
 
 namespace {

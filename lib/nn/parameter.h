@@ -172,8 +172,8 @@ class Parameter {
   //   shares memory with a bf16 value() of the same type.
   // - Any other parameter keeps a master, which receives the values in fp32.
   // An evaluation-only parameter cannot be trained, and all functions that need the whole master throw
-  // std::logic_error. The parameter may have been on the device "meta" before. Releases the mapped pages of
-  // `stored_values` that value() does not share.
+  // std::logic_error. The parameter may have been without memory before (ParameterPlacement). Releases the mapped pages
+  // of `stored_values` that value() does not share.
   void set_evaluation_values(const at::Tensor& stored_values, at::Device device);
   // Returns whether set_evaluation_values() has released the master.
   bool is_evaluation_only() const { return is_evaluation_only_; }
@@ -201,12 +201,22 @@ class Parameter {
   ParameterTraits traits_;
 };
 
+// Where a list creates its parameters. The device "meta" creates tensors without memory, to count parameters
+// (`--dry-run`); all operations of such a model compute shapes only.
+struct ParameterPlacement {
+  at::Device device;
+  // Whether parameters have memory from the start; false: only Parameter::set_evaluation_values() gives a parameter
+  // memory, on `device`, and until then the parameter is on the device "meta".
+  bool allocates = true;
+  ParameterPlacement(at::Device d, bool allocates_memory = true) : device(d), allocates(allocates_memory) {}
+  ParameterPlacement(at::DeviceType type) : device(type) {}
+};
+
 // Owns the parameters of a model. Modules hold references to parameters; the references stay valid for the lifetime of
 // the list, since a deque does not move its elements.
 class ParameterList {
  public:
-  // The device "meta" creates tensors without storage, to count parameters without allocating memory (`--dry-run`).
-  explicit ParameterList(at::Device device) : device_(device) {}
+  explicit ParameterList(const ParameterPlacement& placement) : placement_(placement) {}
   ParameterList(const ParameterList&) = delete;
   ParameterList& operator=(const ParameterList&) = delete;
 
@@ -218,9 +228,8 @@ class ParameterList {
   // Returns the parameter with this name, for parameters that several layers share; the first call adds it. Throws
   // Error(failed) if the shape differs from the first call.
   Parameter& share(const std::string& name, std::vector<int64_t> shape, ParameterTraits traits);
-  // Calls set_evaluation_values(stored_values(p), device) for each parameter p, and sets device(). The parameters may
-  // have been created on the device "meta", so that no master is ever allocated.
-  void set_evaluation_values(at::Device device, const std::function<at::Tensor(const Parameter&)>& stored_values);
+  // Calls set_evaluation_values(stored_values(p), device()) for each parameter p.
+  void set_evaluation_values(const std::function<at::Tensor(const Parameter&)>& stored_values);
   // Initialises all parameters from random streams derived from `seed`. The values are the same on every device, bit
   // for bit.
   void initialise(uint64_t seed);
@@ -228,8 +237,8 @@ class ParameterList {
   int64_t num_trainable_elements() const;  // elements of the parameters with traits().trainable
   std::deque<Parameter>& all() { return parameters_; }
   const std::deque<Parameter>& all() const { return parameters_; }
-  Parameter* find(const std::string& name);  // null if there is none
-  at::Device device() const { return device_; }
+  Parameter* find(const std::string& name);                // null if there is none
+  at::Device device() const { return placement_.device; }  // device on which forward passes run
 
   // Call the functions of Parameter for all parameters: use_bf16_copy(enabled), refresh_bf16_copy() and
   // collect_gradient(). The first two require whole masters.
@@ -240,7 +249,7 @@ class ParameterList {
   void zero_gradients();
 
  private:
-  at::Device device_;
+  ParameterPlacement placement_;
   HeadRole role_ = HeadRole::none;
   std::deque<Parameter> parameters_;
 };

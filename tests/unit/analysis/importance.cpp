@@ -48,7 +48,7 @@ TEST_CASE("scores of a model without masters have the bits of those with bf16 co
       std::map<std::string, std::map<AttentionKind, LayerScores>> expected;
       for (const std::string& measure : importance_measures().names())
         if (is_defined(measure, SideSelection::whole, stages)) expected[measure] = importance_of(measure, input);
-      parameters.set_evaluation_values(at::kCPU, [&](const nn::Parameter& p) { return stored_values.at(p.name()); });
+      parameters.set_evaluation_values([&](const nn::Parameter& p) { return stored_values.at(p.name()); });
       for (const auto& [measure, scores] : expected) {
         INFO(stages.attention << model_lines << measure);
         if (importance_measures().make(measure, "--by")->reads_masters())

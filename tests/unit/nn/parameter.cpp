@@ -34,13 +34,14 @@ at::Tensor random_values(at::ScalarType type) {
   return at::randn({40, 6}).to(type);
 }
 
-// The parameter "w" of a list that was created on the device "meta" and has received evaluation values.
+// The parameter "w" of a list that was created without memory and has received evaluation values.
 struct EvaluationParameter {
-  ParameterList list{at::kMeta};
+  ParameterList list{ParameterPlacement(at::kCPU, false)};
   Parameter& parameter;
   EvaluationParameter(const Use& use, const at::Tensor& stored_values)
       : parameter(list.add("w", stored_values.sizes().vec(), traits_of(use))) {
-    list.set_evaluation_values(at::kCPU, [&](const Parameter& p) {
+    CHECK(parameter.master().is_meta());
+    list.set_evaluation_values([&](const Parameter& p) {
       CHECK(&p == &parameter);
       return stored_values;
     });
