@@ -62,7 +62,7 @@ class GptNeoX : public Architecture {
     TensorNames tensor_names{{{"embed_in.weight", {"decoder.embedding.weight"}}}, {}};
     const auto add = [&](const std::string& huggingface_name, const std::vector<std::string>& multihead_names,
                          bool has_bias = true, int64_t num_groups = 1) {
-      for (const std::string& suffix : {".weight", ".bias"}) {
+      for (const std::string suffix : {".weight", ".bias"}) {
         if (suffix == ".bias" && !has_bias) continue;
         TensorPair pair{.huggingface_name = huggingface_name + suffix, .multihead_names = {}, .num_groups = num_groups};
         for (const std::string& name : multihead_names) pair.multihead_names.push_back(name + suffix);
