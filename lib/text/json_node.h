@@ -13,6 +13,12 @@
 
 namespace mh::text {
 
+// Maximum number of components of a part of the pipeline. Bounds the memory that a damaged file takes, for nodes and
+// for the tables of regular expressions.
+constexpr size_t kMaxStages = 32;
+// Advice of errors about types and settings that are not supported.
+constexpr const char* kUseSupportedType = "use a tokenizer with the components that mh-vocab(5) lists";
+
 // Returns the value as JSON text of at most 80 characters, for messages.
 inline std::string abbreviate(const nlohmann::json& value) {
   return shorten(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), 80);
@@ -54,21 +60,18 @@ struct JsonNode {
     refuse(join({allowed_types.begin(), allowed_types.end()}, " or "), name.empty() ? abbreviate(*value) : name,
            advice);
   }
-  // Returns the elements of an array. Throws Error(input) for another value.
-  std::vector<JsonNode> elements() const {
+  // Calls visit(JsonNode) for each element of an array, in order. Only one node exists at a time, since the nodes of a
+  // long list would take more memory than its values. Throws Error(input) for another value.
+  template <class Visit>
+  void for_each_element(const Visit& visit) const {
     if (!value->is_array()) refuse("a list", abbreviate(*value));
-    std::vector<JsonNode> nodes;
-    for (size_t i = 0; i < value->size(); ++i) nodes.push_back({&(*value)[i], str(path, "[", i, "]")});
-    return nodes;
+    for (size_t i = 0; i < value->size(); ++i) visit(JsonNode{&(*value)[i], str(path, "[", i, "]")});
   }
   // Returns the components of a pipeline stage in order: none for null, the (nested) entries of the array `list_key`
-  // for the type Sequence, otherwise only this node.
+  // for the type Sequence, otherwise only this node. Throws Error(input) for more than kMaxStages components.
   std::vector<JsonNode> stages(const char* list_key) const {
-    if (empty()) return {};
-    if (type() != "Sequence") return {*this};
     std::vector<JsonNode> result;
-    for (const JsonNode& element : at(list_key).elements())
-      for (JsonNode& stage : element.stages(list_key)) result.push_back(std::move(stage));
+    add_stages(list_key, *this, result);
     return result;
   }
   // Return the member `key`, or the default if the member is missing or null. Throw Error(input) for another type.
@@ -91,6 +94,18 @@ struct JsonNode {
     if (!node.value->is_number_unsigned() || node.value->get<uint64_t>() > INT32_MAX)
       node.refuse("an integer from 0 to 2147483647", abbreviate(*node.value));
     return node.value->get<int64_t>();
+  }
+
+ private:
+  // Appends the components of stages(); `root` is the node of the whole part.
+  void add_stages(const char* list_key, const JsonNode& root, std::vector<JsonNode>& result) const {
+    if (empty()) return;
+    if (type() == "Sequence")
+      return at(list_key).for_each_element(
+          [&](const JsonNode& element) { element.add_stages(list_key, root, result); });
+    if (result.size() == kMaxStages)
+      root.refuse(str("at most ", kMaxStages, " components"), "more components", kUseSupportedType);
+    result.push_back(*this);
   }
 };
 

@@ -81,7 +81,7 @@ Json sequence_of(const char* list_key, Json components) {
 // get one value.
 Json stages_in_one_form(const JsonNode& node, const char* list_key) {
   Json components = Json::array();
-  for (const JsonNode& stage : stages_of(node, list_key)) {
+  for (const JsonNode& stage : node.stages(list_key)) {
     components.push_back(*stage.value);
     if (stage.type() == "ByteLevel")
       components.back() = {
@@ -115,9 +115,9 @@ JsonTokenizer::JsonTokenizer(const std::string& json_text, const std::string& na
   canonical["decoder"] = stages_in_one_form(root.at("decoder"), "decoders");
   ParsedModel model = parse_model(root.at("model"), canonical["model"]);
   model_ = std::move(model.model);
-  const NumberedPieces pieces = read_added_tokens(root.at("added_tokens"), model.pieces, canonical["added_tokens"]);
-  pieces_.resize(pieces.rbegin()->first + 1);
-  for (const auto& [id, piece] : pieces) pieces_[id] = piece;
+  pieces_ = std::move(model.pieces);
+  read_added_tokens(root.at("added_tokens"));
+  document.erase("added_tokens");  // releases memory before json_ takes memory
   choose_surrounding_tokens(root, settings, name);
   canonical["post_processor"] = stages_in_one_form(root.at("post_processor"), "processors");
   canonical["version"] = "1.0";
@@ -125,28 +125,30 @@ JsonTokenizer::JsonTokenizer(const std::string& json_text, const std::string& na
   for (const char* key : {"vocab", "merges"})
     if (document["model"].contains(key)) canonical["model"][key] = std::move(document["model"][key]);
   if (canonical["model"].contains("merges")) shorten_merges(canonical["model"]["merges"]);
-  json_ = canonical.dump();
+  document = nullptr;
+  std::string other_parts = canonical.dump();
+  canonical = nullptr;
+  other_parts.front() = ',';  // the key added_tokens precedes all other keys
+  json_ = "{\"added_tokens\":" + added_tokens_json() + other_parts;
 }
 
-NumberedPieces JsonTokenizer::read_added_tokens(const JsonNode& list, const NumberedPieces& model_pieces,
-                                                Json& canonical) {
-  NumberedPieces pieces = model_pieces;
-  std::map<std::string_view, uint64_t> ids;
-  for (const auto& [id, piece] : model_pieces) ids.emplace(piece, id);
-  uint64_t next_id = model_pieces.size();
-  std::map<int32_t, AddedToken> tokens;
-  for (const JsonNode& node : list.empty() ? std::vector<JsonNode>() : list.elements()) {
+void JsonTokenizer::read_added_tokens(const JsonNode& list) {
+  const auto num_gaps = std::count(pieces_.begin(), pieces_.end(), "");
+  uint64_t next_id = pieces_.size() - static_cast<size_t>(num_gaps);
+  std::vector<bool> is_added;  // by token id
+  const auto read_token = [&](const JsonNode& node) {
     AddedToken token;
     token.content = node.text("content", "");
     if (token.content.empty() || node.at("id").empty())
       node.refuse("an added token with the entries id and content", abbreviate(*node.value));
-    const auto known = ids.find(token.content);
+    const int32_t known_id = model_->id_of(token.content);
     // Hugging Face tokenizers numbers the tokens itself: by the vocabulary, or after all other tokens.
-    const uint64_t expected_id = known == ids.end() ? next_id : known->second;
-    const int64_t id = node.count("id", -1);
-    if (static_cast<uint64_t>(id) != expected_id || tokens.count(static_cast<int32_t>(id)) > 0)
+    const uint64_t expected_id = known_id < 0 ? next_id : static_cast<uint64_t>(known_id);
+    const auto id = static_cast<uint64_t>(node.count("id", -1));
+    const bool is_repeated = id < is_added.size() && is_added[id];
+    if (id != expected_id || is_repeated)
       node.refuse(str("the id ", expected_id, ", which tokenizers gives to '", token.content, "'"),
-                  tokens.count(static_cast<int32_t>(id)) > 0 ? str("the id ", id, " twice") : str("the id ", id),
+                  str("the id ", id, is_repeated ? " twice" : ""),
                   "use a tokenizer whose added tokens are numbered in order after the vocabulary");
     token.id = static_cast<int32_t>(id);
     if (expected_id >= next_id) next_id = expected_id + 1;
@@ -155,29 +157,43 @@ NumberedPieces JsonTokenizer::read_added_tokens(const JsonNode& list, const Numb
     token.single_word = node.flag("single_word", false);
     token.lstrip = node.flag("lstrip", false);
     token.rstrip = node.flag("rstrip", false);
-    pieces.emplace(expected_id, token.content);
-    tokens.emplace(token.id, std::move(token));
-  }
+    is_added.resize(std::max<size_t>(is_added.size(), id + 1));
+    is_added[id] = true;
+    pieces_.resize(std::max<size_t>(pieces_.size(), id + 1));
+    if (pieces_[id].empty()) pieces_[id] = token.content;
+    added_tokens_.push_back(std::move(token));
+  };
+  if (!list.empty()) list.for_each_element(read_token);
+  std::sort(added_tokens_.begin(), added_tokens_.end(),
+            [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
   std::string buffers[2];
-  canonical = Json::array();
-  for (auto& [id, token] : tokens) {
-    canonical.push_back({{"id", token.id},
-                         {"content", token.content},
-                         {"single_word", token.single_word},
-                         {"lstrip", token.lstrip},
-                         {"rstrip", token.rstrip},
-                         {"normalized", token.normalized},
-                         {"special", token.special}});
+  for (const AddedToken& token : added_tokens_) {
     const std::string_view pattern = token.normalized ? normalize(normalizers_, token.content, buffers) : token.content;
     if (pattern.empty())
       list.refuse("added tokens that are not empty when they are normalised", "'" + token.content + "'",
                   kUseSupportedType);
     (token.normalized ? normalized_matcher_ : raw_matcher_).add(pattern, token);
-    added_tokens_.push_back(std::move(token));
   }
   raw_matcher_.sort();
   normalized_matcher_.sort();
-  return pieces;
+}
+
+std::string JsonTokenizer::added_tokens_json() const {
+  // The JSON values of all tokens at once would take 25 times the size of the text.
+  std::string text = "[";
+  for (const AddedToken& token : added_tokens_) {
+    text += text == "[" ? "" : ",";
+    text += Json({{"id", token.id},
+                  {"content", token.content},
+                  {"single_word", token.single_word},
+                  {"lstrip", token.lstrip},
+                  {"rstrip", token.rstrip},
+                  {"normalized", token.normalized},
+                  {"special", token.special}})
+                .dump();
+  }
+  text += ']';
+  return text;
 }
 
 void JsonTokenizer::choose_surrounding_tokens(const JsonNode& root, const JsonTokenizerSettings& settings,

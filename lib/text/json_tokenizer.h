@@ -74,7 +74,10 @@ class JsonTokenizer : public Tokenizer {
 
  private:
   friend class JsonEncoder;
-  NumberedPieces read_added_tokens(const JsonNode& list, const NumberedPieces& model_pieces, nlohmann::json& canonical);
+  // Reads the added tokens; `pieces_` has the pieces of the model.
+  void read_added_tokens(const JsonNode& list);
+  // Returns the added tokens in the form of tokenizer.json.
+  std::string added_tokens_json() const;
   void choose_surrounding_tokens(const JsonNode& root, const JsonTokenizerSettings& settings, const std::string& name);
 
   std::string json_;

@@ -172,18 +172,30 @@ Json parse_tokenizer_json(const std::string& text, const std::string& path) {
   return document;
 }
 
-NumberedPieces numbered_pieces(const Json& object, const std::string& name) {
+void for_each_numbered_piece(const Json& object, const std::string& name,
+                             const std::function<void(uint64_t id, const std::string& piece)>& visit) {
   auto refuse = [&](const std::string& expected, const std::string& found) {
     refuse_input(name, expected, found, "copy the file again");
   };
   if (!object.is_object() || object.empty()) refuse("a JSON object that maps pieces to ids", abbreviate(object));
-  NumberedPieces pieces;
   for (const auto& [piece, id] : object.items()) {
     if (!id.is_number_unsigned()) refuse(str("the id of the piece '", piece, "'"), abbreviate(id));
     if (piece.empty()) refuse("non-empty pieces", "an empty piece");
-    const auto [entry, inserted] = pieces.emplace(id.get<uint64_t>(), piece);
-    if (!inserted) refuse("a unique id for each piece", str("the same id for '", entry->second, "' and '", piece, "'"));
+    visit(id.get<uint64_t>(), piece);
   }
+}
+
+void refuse_repeated_id(const std::string& name, const std::string& piece, const std::string& other_piece) {
+  refuse_input(name, "a unique id for each piece", str("the same id for '", piece, "' and '", other_piece, "'"),
+               "copy the file again");
+}
+
+NumberedPieces numbered_pieces(const Json& object, const std::string& name) {
+  NumberedPieces pieces;
+  for_each_numbered_piece(object, name, [&](uint64_t id, const std::string& piece) {
+    const auto [entry, inserted] = pieces.emplace(id, piece);
+    if (!inserted) refuse_repeated_id(name, entry->second, piece);
+  });
   return pieces;
 }
 

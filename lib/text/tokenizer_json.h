@@ -2,6 +2,7 @@
 // pipeline that affects the tokens of a text is either supported or rejected with an error that names the part.
 #pragma once
 
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <set>
 #include <string>
@@ -35,8 +36,12 @@ nlohmann::json parse_tokenizer_json(const std::string& text, const std::string& 
 
 // The following functions also serve the readers of vocab.json and tokenizer_config.json.
 
-// Returns the pieces of a JSON object that maps pieces to distinct ids. Throws Error(input) for another JSON value, an
-// empty object, an empty piece or a repeated id. `name` is the name of the object in messages.
+// Calls visit(id, piece) for each member of a JSON object that maps pieces to ids. Throws Error(input) for another JSON
+// value, an empty object or an empty piece. `name` is the name of the object in messages.
+void for_each_numbered_piece(const nlohmann::json& object, const std::string& name,
+                             const std::function<void(uint64_t id, const std::string& piece)>& visit);
+[[noreturn]] void refuse_repeated_id(const std::string& name, const std::string& piece, const std::string& other_piece);
+// Returns the pieces of a JSON object that maps pieces to distinct ids. Throws the errors of both functions above.
 NumberedPieces numbered_pieces(const nlohmann::json& object, const std::string& name);
 // Returns the pieces in the order of their ids. Throws Error(input) for a gap in the ids.
 std::vector<Piece> pieces_in_id_order(const NumberedPieces& pieces, const std::string& name);

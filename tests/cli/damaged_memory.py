@@ -92,6 +92,35 @@ def sentencepiece(size):
     return b"".join(pieces) + field(2, bytes([3 << 3, 2]))
 
 
+def tokenizer_json(model, **parts):
+    """Returns a tokenizer.json of the type tokenizer-json. `model`, `parts`: JSON text of the entry model and of further entries."""
+    return "{" + "".join(f'"{key}":{value},' for key, value in parts.items()) + f'"model":{model}}}'
+
+
+def pieces(size):
+    """Returns an object of distinct pieces and ids, with the piece </s>, which ends a text."""
+    return '{"</s>":0,' + ",".join(f'"{i:x}":{i}' for i in range(1, size // 14)) + "}"
+
+
+# {name: function}. The function of a size in bytes returns a tokenizer.json of about this size whose reading takes much memory. Readers accept
+# the first five.
+PIPELINES = {
+    "vocabulary": lambda size: tokenizer_json('{"type":"BPE","merges":[],"vocab":' + pieces(size) + "}"),
+    "scores": lambda size: tokenizer_json('{"type":"Unigram","unk_id":0,"vocab":[["</s>",0],' + numbered('["#",0]', size, ",") + "]}"),
+    "merges": lambda size: tokenizer_json('{"type":"BPE","vocab":{"a":0,"b":1,"ab":2,"</s>":3},"merges":' + repeated('"a b"', size, "[", "]") + "}"),
+    "tokens": lambda size: tokenizer_json('{"type":"BPE","merges":[],"vocab":{"</s>":0}}', added_tokens="[" + ",".join(
+        f'{{"id":{i},"content":"{i:x}"}}' for i in range(1, size // 30)) + "]"),
+    "vocabulary and pairs": lambda size: tokenizer_json(
+        '{"type":"BPE","vocab":' + pieces(size // 2) + ',"merges":' + repeated('["1","1"]', size // 2, "[", "]") + "}"),
+    "cut vocabulary": lambda size: PIPELINES["vocabulary"](size)[:-1],
+    "numbers as scores": lambda size: tokenizer_json('{"type":"Unigram","unk_id":0,"vocab":' + VALUES["numbers"](size) + "}"),
+    **{f"{key} of objects": lambda size, key=key, kind=kind, name=name: tokenizer_json(
+        PIPELINES["vocabulary"](SMALL)[9:-1], **{key: '{"type":"' + kind + '","special_tokens":{},"' + name + '":' + VALUES["spaced objects"](size) + "}"})
+       for key, kind, name in (("normalizer", "Sequence", "normalizers"), ("pre_tokenizer", "Sequence", "pretokenizers"),
+                               ("decoder", "Sequence", "decoders"), ("post_processor", "TemplateProcessing", "single"))},
+}
+
+
 def shard(tools, vocabulary_bytes=SMALL, provenance="", copies=1, command="lm --vocab shard.vocab text"):
     """Returns a shard that the command of mh-prep makes, with a vocabulary of `vocabulary_bytes`, with the JSON text `provenance` in its
     header, and with `copies` of its frame of tokens."""
@@ -157,6 +186,8 @@ def files(tools):
                         "tokens": lambda size: '{"added_tokens":[' + numbered('{"id":0,"content":"#"}', size, ",") + "]}",
                         "stages": lambda size: '{"pre_tokenizer":{"type":"Sequence","pretokenizers":' + VALUES["objects"](size) + "}}"}.items():
         yield f"tokenizer.json/{name}", TEXT, "mh-prep vocab --type byte-bpe --from tokenizer.json/", value
+    for name, value in PIPELINES.items():
+        yield f"tokenizer.json/pipeline, {name}", TEXT, "mh-prep vocab --type tokenizer-json --from tokenizer.json/", value
     yield "vocab.json/keys", TEXT, "mh-prep vocab --type byte-bpe --from vocab.json/", lambda size: (
         "{" + ",".join(f'"{i:x}":{i}' for i in range(size // 15)) + "}")
     yield "merges.txt/lines", TEXT, "mh-prep vocab --type byte-bpe --from merges.txt/", lambda size: numbered("# a", size, "\n") + "\n"

@@ -63,7 +63,7 @@ void AddedTokenMatcher::find(std::string_view text, std::vector<Part>& parts) co
       ++begin;
       continue;
     }
-    const AddedToken& token = tokens_[static_cast<size_t>(index)];
+    const Token& token = tokens_[static_cast<size_t>(index)];
     size_t part_begin = begin, part_end = match_end;
     begin = match_end;
     if (token.special) continue;

@@ -26,7 +26,7 @@ class AddedTokenMatcher {
   // Adds a token, with `pattern`, the text to find, which is not empty. Of equal patterns the first one applies.
   void add(std::string_view pattern, const AddedToken& token) {
     patterns_.add(pattern, static_cast<int32_t>(tokens_.size()));
-    tokens_.push_back(token);
+    tokens_.push_back({token.id, token.single_word, token.lstrip, token.rstrip, token.special});
   }
   // Must follow the last add() and precede the first find().
   void sort() { patterns_.sort(); }
@@ -42,8 +42,13 @@ class AddedTokenMatcher {
   void find(std::string_view text, std::vector<Part>& parts) const;
 
  private:
+  // The settings of AddedToken that find() needs.
+  struct Token {
+    int32_t id;
+    bool single_word, lstrip, rstrip, special;
+  };
   SortedPieces patterns_;  // with the index of the token in `tokens_`
-  std::vector<AddedToken> tokens_;
+  std::vector<Token> tokens_;
 };
 
 }  // namespace mh::text

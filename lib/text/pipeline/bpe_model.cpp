@@ -15,19 +15,20 @@ struct BpeOptions {
 
 class BpeModel : public Model {
  public:
-  BpeModel(WordMap<int32_t> ids, MergeTable merges, BpeOptions options)
+  BpeModel(PieceIds ids, MergeTable merges, BpeOptions options)
       : ids_(std::move(ids)), merges_(std::move(merges)), options_(std::move(options)) {
-    if (options_.has_byte_fallback) byte_ids_ = byte_fallback_ids(ids_);
-    if (const int32_t* id = options_.unknown_piece.empty() ? nullptr : ids_.find(WordKey(options_.unknown_piece)))
-      unknown_id_ = *id;
+    if (options_.has_byte_fallback)
+      byte_ids_ = byte_fallback_ids([this](std::string_view piece) { return ids_.find(piece); });
+    if (!options_.unknown_piece.empty()) unknown_id_ = ids_.find(options_.unknown_piece);
   }
 
   int32_t unknown_id() const override { return unknown_id_; }
+  int32_t id_of(std::string_view piece) const override { return ids_.find(piece); }
 
   void encode_word(std::string_view word, Workspace& workspace, std::vector<int32_t>& tokens) const override {
     if (options_.ignores_merges)
-      if (const int32_t* id = ids_.find(WordKey(word))) {
-        tokens.push_back(*id);
+      if (const int32_t id = ids_.find(word); id >= 0) {
+        tokens.push_back(id);
         return;
       }
     auto& symbols = workspace.symbols;
@@ -49,9 +50,9 @@ class BpeModel : public Model {
         symbol = workspace.text;
       }
       begin += num_bytes;
-      if (const int32_t* id = ids_.find(WordKey(symbol))) {
+      if (const int32_t id = ids_.find(symbol); id >= 0) {
         flush_unknown();
-        symbols.push_back({*id, num_bytes});
+        symbols.push_back({id, num_bytes});
         continue;
       }
       // As in Hugging Face tokenizers, bytes precede an unknown symbol that is still to be added.
@@ -74,7 +75,7 @@ class BpeModel : public Model {
     return true;
   }
 
-  WordMap<int32_t> ids_;
+  PieceIds ids_;
   MergeTable merges_;
   BpeOptions options_;
   std::vector<int32_t> byte_ids_;
@@ -120,9 +121,9 @@ ParsedModel parse_bpe_model(const JsonNode& node, nlohmann::json& canonical) {
                     {"fuse_unk", options.fuses_unknown},
                     {"byte_fallback", options.has_byte_fallback},
                     {"ignore_merges", options.ignores_merges}});
-  NumberedPieces pieces = parse_vocabulary(node.at("vocab"));
-  WordMap<int32_t> ids = ids_of_pieces(pieces);
-  if (!options.unknown_piece.empty() && ids.find(WordKey(options.unknown_piece)) == nullptr)
+  std::vector<std::string> pieces = parse_vocabulary(node.at("vocab"));
+  PieceIds ids(pieces);
+  if (!options.unknown_piece.empty() && ids.find(options.unknown_piece) < 0)
     node.at("unk_token").refuse("a piece of the vocabulary", "'" + options.unknown_piece + "'");
   MergeTable merges;
   const JsonNode merge_list = node.at("merges");
@@ -132,12 +133,12 @@ ParsedModel parse_bpe_model(const JsonNode& node, nlohmann::json& canonical) {
     const auto name = [&] { return str(merge_list.path, "[", rank, "]"); };
     const Merge merge = parse_merge({&value, merge_list.path}, rank);
     const auto id_of = [&](const std::string& piece) {
-      const int32_t* id = ids.find(WordKey(piece));
-      if (id == nullptr)
+      const int32_t id = ids.find(piece);
+      if (id < 0)
         refuse_input(name(), "a merge of pieces of the vocabulary to a piece",
                      "'" + piece + "', which is no piece of the vocabulary",
                      "use the complete vocabulary and merges of one model");
-      return *id;
+      return id;
     };
     // The symbol on the right loses its prefix of a continuing symbol.
     const size_t prefix_size = options.continuing_prefix.size();

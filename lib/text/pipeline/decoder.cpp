@@ -189,7 +189,7 @@ std::unique_ptr<Decoder> parse_decoder(const JsonNode& node) {
 
 Decoders parse_decoders(const JsonNode& node) {
   Decoders decoders;
-  for (const JsonNode& stage : stages_of(node, "decoders")) decoders.push_back(parse_decoder(stage));
+  for (const JsonNode& stage : node.stages("decoders")) decoders.push_back(parse_decoder(stage));
   if (node.empty()) decoders.push_back(std::make_unique<SpaceDecoder>());
   return decoders;
 }

@@ -1,5 +1,6 @@
 #include "text/pipeline/model.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "text/pipeline/normalizer.h"
@@ -23,12 +24,26 @@ ParsedModel parse_model(const JsonNode& node, nlohmann::json& canonical) {
               type.empty() ? str("the type ", abbreviate(*node.at("type").value)) : type, kUseSupportedType);
 }
 
-NumberedPieces parse_vocabulary(const JsonNode& node) {
-  NumberedPieces pieces = numbered_pieces(*node.value, node.path);
-  if (const uint64_t max_id = pieces.rbegin()->first; max_id > 2 * pieces.size() + 65536)
-    node.refuse(str("ids of at most ", 2 * pieces.size() + 65536, ", twice the number of pieces plus 65536"),
-                str("the id ", max_id));
+std::vector<std::string> parse_vocabulary(const JsonNode& node) {
+  uint64_t max_id = 0;
+  for_each_numbered_piece(*node.value, node.path,
+                          [&](uint64_t id, const std::string&) { max_id = std::max(max_id, id); });
+  const uint64_t limit = 2 * node.value->size() + 65536;
+  if (max_id > limit)
+    node.refuse(str("ids of at most ", limit, ", twice the number of pieces plus 65536"), str("the id ", max_id));
+  std::vector<std::string> pieces(max_id + 1);
+  for_each_numbered_piece(*node.value, node.path, [&](uint64_t id, const std::string& piece) {
+    if (!pieces[id].empty()) refuse_repeated_id(node.path, pieces[id], piece);
+    pieces[id] = piece;
+  });
   return pieces;
+}
+
+int32_t id_of_unknown(const JsonNode& node, const std::string& piece, const std::vector<std::string>& pieces) {
+  const auto unknown = std::find(pieces.begin(), pieces.end(), piece);
+  if (piece.empty() || unknown == pieces.end())
+    node.at("unk_token").refuse("a piece of the vocabulary", "'" + piece + "'");
+  return static_cast<int32_t>(unknown - pieces.begin());
 }
 
 std::string byte_fallback_piece(uint8_t byte) {
@@ -37,20 +52,17 @@ std::string byte_fallback_piece(uint8_t byte) {
   return text;
 }
 
-std::vector<int32_t> byte_fallback_ids(const WordMap<int32_t>& ids) {
+std::vector<int32_t> byte_fallback_ids(const std::function<int32_t(std::string_view piece)>& id_of) {
   std::vector<int32_t> result;
-  for (int byte = 0; byte < 256; ++byte) {
-    const int32_t* id = ids.find(WordKey(byte_fallback_piece(static_cast<uint8_t>(byte))));
-    result.push_back(id == nullptr ? -1 : *id);
-  }
+  for (int byte = 0; byte < 256; ++byte) result.push_back(id_of(byte_fallback_piece(static_cast<uint8_t>(byte))));
   return result;
 }
 
-WordMap<int32_t> ids_of_pieces(const NumberedPieces& pieces) {
-  WordMap<int32_t> ids;
-  ids.reserve(pieces.size());
-  for (const auto& [id, piece] : pieces) ids[WordKey(piece)] = static_cast<int32_t>(id);
-  return ids;
+PieceIds::PieceIds(const std::vector<std::string>& pieces) {
+  const auto num_gaps = std::count(pieces.begin(), pieces.end(), "");
+  ids_.reserve(pieces.size() - static_cast<size_t>(num_gaps));
+  for (size_t id = 0; id < pieces.size(); ++id)
+    if (!pieces[id].empty()) ids_[WordKey(pieces[id])] = static_cast<int32_t>(id);
 }
 
 }  // namespace mh::text

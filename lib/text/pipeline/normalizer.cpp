@@ -281,20 +281,12 @@ std::unique_ptr<Normalizer> parse_normalizer(const JsonNode& node, Json& canonic
 
 Normalizers parse_normalizers(const JsonNode& node, Json& canonical) {
   Normalizers normalizers;
-  for (const JsonNode& stage : stages_of(node, "normalizers")) {
+  for (const JsonNode& stage : node.stages("normalizers")) {
     Json settings = Json::object();
     normalizers.push_back(parse_normalizer(stage, settings));
     canonical.push_back(std::move(settings));
   }
   return normalizers;
-}
-
-std::vector<JsonNode> stages_of(const JsonNode& node, const char* list_key) {
-  constexpr size_t kMaxStages = 32;  // bounds the memory of the tables of regular expressions in a damaged file
-  std::vector<JsonNode> stages = node.stages(list_key);
-  if (stages.size() > kMaxStages)
-    node.refuse(str("at most ", kMaxStages, " components"), str(stages.size(), " components"), kUseSupportedType);
-  return stages;
 }
 
 std::string_view normalize(const Normalizers& normalizers, std::string_view text, std::string (&buffers)[2]) {

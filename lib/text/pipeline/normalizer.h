@@ -26,12 +26,6 @@ using Normalizers = std::vector<std::unique_ptr<Normalizer>>;
 // that is not supported.
 Normalizers parse_normalizers(const JsonNode& node, nlohmann::json& canonical);
 
-// Returns the components of a part of the pipeline (JsonNode::stages), of which there may be at most 32. Throws
-// Error(input).
-std::vector<JsonNode> stages_of(const JsonNode& node, const char* list_key);
-// Advice of errors about types and settings that are not supported.
-constexpr const char* kUseSupportedType = "use a tokenizer with the components that mh-vocab(5) lists";
-
 // Applies the normalizers in order to `text`, with `buffers` as memory. Returns `text` itself or a view of a buffer.
 std::string_view normalize(const Normalizers& normalizers, std::string_view text, std::string (&buffers)[2]);
 

@@ -11,7 +11,7 @@ class PostProcessorParser {
   explicit PostProcessorParser(int64_t num_tokens) : num_tokens_(num_tokens) {}
 
   SurroundingTokens parse(const JsonNode& node) {
-    for (const JsonNode& stage : stages_of(node, "processors")) {
+    for (const JsonNode& stage : node.stages("processors")) {
       const std::string type = stage.type();
       SurroundingTokens tokens;
       if (type == "TemplateProcessing") tokens = parse_template(stage);
@@ -37,24 +37,23 @@ class PostProcessorParser {
 
   // Returns the id of a token in the form ["[CLS]", 101].
   int32_t id_of_pair(const JsonNode& node) const {
-    const auto elements = node.elements();
-    if (elements.size() != 2) node.refuse("a token and its id", abbreviate(*node.value));
-    return id_of(elements[1]);
+    if (!node.value->is_array() || node.value->size() != 2) node.refuse("a token and its id", abbreviate(*node.value));
+    return id_of({&(*node.value)[1], node.path + "[1]"});
   }
 
   SurroundingTokens parse_template(const JsonNode& node) const {
     SurroundingTokens tokens;
     bool has_text = false;
-    for (const JsonNode& element : node.at("single").elements()) {
+    node.at("single").for_each_element([&](const JsonNode& element) {
       if (!element.at("Sequence").empty()) {
         if (has_text) node.at("single").refuse("a template with one text", "several texts", kUseSupportedType);
         has_text = true;
-        continue;
+        return;
       }
       const JsonNode token = node.at("special_tokens").at(element.at("SpecialToken").text("id", ""));
       std::vector<int32_t>& ids = has_text ? tokens.end : tokens.begin;
-      for (const JsonNode& id : token.at("ids").elements()) ids.push_back(id_of(id));
-    }
+      token.at("ids").for_each_element([&](const JsonNode& id) { ids.push_back(id_of(id)); });
+    });
     if (!has_text) node.at("single").refuse("a template with one text", "no text", kUseSupportedType);
     return tokens;
   }

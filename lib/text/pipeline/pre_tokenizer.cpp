@@ -173,7 +173,7 @@ class PreTokenizerParser {
   explicit PreTokenizerParser(Json& canonical) : canonical_(canonical) {}
 
   PreTokenizers parse(const JsonNode& node) {
-    const auto stages = stages_of(node, "pretokenizers");
+    const auto stages = node.stages("pretokenizers");
     for (size_t i = 0; i < stages.size(); ++i) {
       settings_ = Json::object();
       parse_stage(stages[i], i + 1 == stages.size());

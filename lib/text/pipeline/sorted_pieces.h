@@ -18,6 +18,11 @@ class SortedPieces {
     entries_.push_back({bytes_.size(), static_cast<uint32_t>(piece.size()), value});
     bytes_ += piece;
   }
+  // Reserves memory for pieces of `num_bytes` in total.
+  void reserve(size_t num_pieces, size_t num_bytes) {
+    entries_.reserve(num_pieces);
+    bytes_.reserve(num_bytes);
+  }
   // Must follow the last add() and precede the first for_each_prefix().
   void sort() {
     std::stable_sort(entries_.begin(), entries_.end(),
@@ -29,6 +34,20 @@ class SortedPieces {
     }
   }
   bool empty() const { return entries_.empty(); }
+  // Returns the value of a piece that occurs several times, after sort(); -1: all pieces are distinct.
+  int32_t find_repeated() const {
+    const auto entry = std::adjacent_find(entries_.begin(), entries_.end(),
+                                          [this](const Entry& a, const Entry& b) { return text_of(a) == text_of(b); });
+    return entry == entries_.end() ? -1 : (entry + 1)->value;
+  }
+  // Returns the value of the piece `text`, which is not empty; -1: no such piece.
+  int32_t find(std::string_view text) const {
+    int32_t result = -1;
+    for_each_prefix(text, [&](size_t length, int32_t value) {
+      if (length == text.size()) result = value;
+    });
+    return result;
+  }
   // Returns whether a piece starts with `byte`.
   bool has_first_byte(char byte) const { return buckets_[static_cast<unsigned char>(byte)].end > 0; }
 

@@ -7,7 +7,6 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
-#include <set>
 
 #include "text/pipeline/model.h"
 #include "text/pipeline/normalizer.h"
@@ -19,9 +18,12 @@ namespace {
 
 constexpr double kUnknownPenalty = 10.0;
 
-SortedPieces sorted_pieces(const NumberedPieces& pieces) {
+SortedPieces sorted_pieces(const std::vector<std::string>& pieces) {
   SortedPieces result;
-  for (const auto& [id, piece] : pieces) result.add(piece, static_cast<int32_t>(id));
+  size_t num_bytes = 0;
+  for (const std::string& piece : pieces) num_bytes += piece.size();
+  result.reserve(pieces.size(), num_bytes);
+  for (size_t id = 0; id < pieces.size(); ++id) result.add(pieces[id], static_cast<int32_t>(id));
   result.sort();
   return result;
 }
@@ -61,32 +63,31 @@ double score_of_number(double value) {
 
 class UnigramModel : public Model {
  public:
-  UnigramModel(const NumberedPieces& pieces, std::vector<double> scores, int32_t unknown_id, bool has_byte_fallback)
-      : ids_(ids_of_pieces(pieces)),
-        scores_(std::move(scores)),
-        pieces_(sorted_pieces(pieces)),
-        unknown_id_(unknown_id) {
+  UnigramModel(SortedPieces pieces, std::vector<double> scores, int32_t unknown_id, bool has_byte_fallback)
+      : scores_(std::move(scores)), pieces_(std::move(pieces)), unknown_id_(unknown_id) {
     unknown_score_ = *std::min_element(scores_.begin(), scores_.end()) - kUnknownPenalty;
-    if (has_byte_fallback) byte_ids_ = byte_fallback_ids(ids_);
+    if (has_byte_fallback)
+      byte_ids_ = byte_fallback_ids([this](std::string_view piece) { return pieces_.find(piece); });
   }
 
   int32_t unknown_id() const override { return unknown_id_; }
+  int32_t id_of(std::string_view piece) const override { return pieces_.find(piece); }
 
   void encode_word(std::string_view word, Workspace& workspace, std::vector<int32_t>& tokens) const override {
     find_best_path(word, workspace.path);
-    auto& pieces = workspace.pieces;
-    pieces.clear();
-    bool previous_is_unknown = false;
+    auto& segments = workspace.segments;
+    segments.clear();
     for (size_t end = word.size(); end > 0;) {
       const Workspace::PathNode& node = workspace.path[end];
-      const bool is_unknown = node.id == unknown_id_;
-      if (is_unknown && previous_is_unknown)
-        pieces.back() = word.substr(node.begin, end - node.begin + pieces.back().size());
-      else pieces.push_back(word.substr(node.begin, end - node.begin));
-      previous_is_unknown = is_unknown;
+      const std::string_view text = word.substr(node.begin, end - node.begin);
+      if (node.id == unknown_id_ && !segments.empty() && segments.back().id == unknown_id_)
+        segments.back().text = word.substr(node.begin, text.size() + segments.back().text.size());
+      else segments.push_back({text, node.id});
       end = node.begin;
     }
-    for (auto piece = pieces.rbegin(); piece != pieces.rend(); ++piece) add_piece(*piece, tokens);
+    for (auto segment = segments.rbegin(); segment != segments.rend(); ++segment)
+      if (segment->id == unknown_id_) add_unknown(segment->text, tokens);
+      else tokens.push_back(segment->id);
   }
 
  private:
@@ -110,15 +111,15 @@ class UnigramModel : public Model {
     }
   }
 
-  void add_piece(std::string_view piece, std::vector<int32_t>& tokens) const {
-    if (const int32_t* id = ids_.find(WordKey(piece))) return tokens.push_back(*id);
+  // Appends the tokens of adjacent unknown characters, which together can be a piece.
+  void add_unknown(std::string_view text, std::vector<int32_t>& tokens) const {
+    if (const int32_t id = pieces_.find(text); id >= 0) return tokens.push_back(id);
     const auto id_of_byte = [&](char byte) { return byte_ids_[static_cast<unsigned char>(byte)]; };
-    if (byte_ids_.empty() || std::any_of(piece.begin(), piece.end(), [&](char byte) { return id_of_byte(byte) < 0; }))
+    if (byte_ids_.empty() || std::any_of(text.begin(), text.end(), [&](char byte) { return id_of_byte(byte) < 0; }))
       return tokens.push_back(unknown_id_);
-    for (char byte : piece) tokens.push_back(id_of_byte(byte));
+    for (char byte : text) tokens.push_back(id_of_byte(byte));
   }
 
-  WordMap<int32_t> ids_;
   std::vector<double> scores_;  // by token id: natural logarithms of probabilities
   SortedPieces pieces_;
   double unknown_score_ = 0;
@@ -133,27 +134,30 @@ ParsedModel parse_unigram_model(const JsonNode& node, nlohmann::json& canonical)
   const JsonNode vocabulary = node.at("vocab");
   if (!vocabulary.value->is_array() || vocabulary.value->empty())
     vocabulary.refuse("a list of pieces with log-probabilities", abbreviate(*vocabulary.value));
-  ParsedModel result;
-  std::vector<double> scores;
-  std::set<std::string_view> known_pieces;
   for (size_t i = 0; i < vocabulary.value->size(); ++i) {
     const nlohmann::json& entry = (*vocabulary.value)[i];
     if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() || !entry[1].is_number() ||
         entry[0].get_ref<const std::string&>().empty())
       refuse_input(str(vocabulary.path, "[", i, "]"), "a piece and its log-probability", abbreviate(entry),
                    "copy the folder again");
-    const auto& piece = entry[0].get_ref<const std::string&>();
-    if (!known_pieces.insert(piece).second)
-      refuse_input(str(vocabulary.path, "[", i, "]"), "distinct pieces", "'" + piece + "' twice",
-                   "copy the folder again");
-    result.pieces.emplace_hint(result.pieces.end(), i, piece);
+  }
+  ParsedModel result;
+  std::vector<double> scores;
+  result.pieces.reserve(vocabulary.value->size());
+  scores.reserve(vocabulary.value->size());
+  for (const nlohmann::json& entry : *vocabulary.value) {
+    result.pieces.push_back(entry[0].get_ref<const std::string&>());
     scores.push_back(score_of_number(entry[1].get<double>()));
   }
+  SortedPieces pieces = sorted_pieces(result.pieces);
+  if (const int32_t id = pieces.find_repeated(); id >= 0)
+    refuse_input(str(vocabulary.path, "[", id, "]"), "distinct pieces",
+                 "'" + result.pieces[static_cast<size_t>(id)] + "' twice", "copy the folder again");
   const int64_t unknown_id = node.count("unk_id", -1);
   if (unknown_id < 0 || unknown_id >= std::ssize(scores))
     node.at("unk_id").refuse("the id of a piece", abbreviate(*node.at("unk_id").value), kUseSupportedType);
   canonical.update({{"byte_fallback", has_byte_fallback}, {"unk_id", unknown_id}});
-  result.model = std::make_unique<UnigramModel>(result.pieces, std::move(scores), static_cast<int32_t>(unknown_id),
+  result.model = std::make_unique<UnigramModel>(std::move(pieces), std::move(scores), static_cast<int32_t>(unknown_id),
                                                 has_byte_fallback);
   return result;
 }

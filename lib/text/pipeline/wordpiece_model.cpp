@@ -11,15 +11,13 @@ namespace {
 
 class WordPieceModel : public Model {
  public:
-  WordPieceModel(const NumberedPieces& pieces, std::string prefix, int32_t unknown_id, size_t max_characters)
-      : ids_(ids_of_pieces(pieces)),
-        prefix_(std::move(prefix)),
-        unknown_id_(unknown_id),
-        max_characters_(max_characters) {
-    for (const auto& [id, piece] : pieces) max_piece_bytes_ = std::max(max_piece_bytes_, piece.size());
+  WordPieceModel(const std::vector<std::string>& pieces, std::string prefix, int32_t unknown_id, size_t max_characters)
+      : ids_(pieces), prefix_(std::move(prefix)), unknown_id_(unknown_id), max_characters_(max_characters) {
+    for (const std::string& piece : pieces) max_piece_bytes_ = std::max(max_piece_bytes_, piece.size());
   }
 
   int32_t unknown_id() const override { return unknown_id_; }
+  int32_t id_of(std::string_view piece) const override { return ids_.find(piece); }
 
   void encode_word(std::string_view word, Workspace& workspace, std::vector<int32_t>& tokens) const override {
     const auto num_characters =
@@ -33,22 +31,22 @@ class WordPieceModel : public Model {
       size_t end = std::min(word.size(), begin + max_piece_bytes_);
       while (end < word.size() && is_utf8_continuation(word[end])) --end;
       piece += word.substr(begin, end - begin);
-      const int32_t* id = nullptr;
-      while (piece.size() > prefix_size && (id = ids_.find(WordKey(piece))) == nullptr) {
+      int32_t id = -1;
+      while (piece.size() > prefix_size && (id = ids_.find(piece)) < 0) {
         while (is_utf8_continuation(piece.back())) piece.pop_back();
         piece.pop_back();
       }
-      if (id == nullptr) {
+      if (id < 0) {
         tokens.resize(first_token);
         return tokens.push_back(unknown_id_);
       }
-      tokens.push_back(*id);
+      tokens.push_back(id);
       begin += piece.size() - prefix_size;
     }
   }
 
  private:
-  WordMap<int32_t> ids_;
+  PieceIds ids_;
   std::string prefix_;
   int32_t unknown_id_;
   size_t max_characters_, max_piece_bytes_ = 0;
@@ -65,12 +63,9 @@ ParsedModel parse_wordpiece_model(const JsonNode& node, nlohmann::json& canonica
                     {"max_input_chars_per_word", max_characters}});
   ParsedModel result;
   result.pieces = parse_vocabulary(node.at("vocab"));
-  const auto unknown = std::find_if(result.pieces.begin(), result.pieces.end(),
-                                    [&](const auto& entry) { return entry.second == unknown_piece; });
-  if (unknown == result.pieces.end())
-    node.at("unk_token").refuse("a piece of the vocabulary", "'" + unknown_piece + "'");
-  result.model = std::make_unique<WordPieceModel>(result.pieces, prefix, static_cast<int32_t>(unknown->first),
-                                                  static_cast<size_t>(max_characters));
+  const int32_t unknown_id = id_of_unknown(node, unknown_piece, result.pieces);
+  result.model =
+      std::make_unique<WordPieceModel>(result.pieces, prefix, unknown_id, static_cast<size_t>(max_characters));
   return result;
 }
 
