@@ -40,7 +40,7 @@ constexpr std::array kTypes{
                    true, true},
     VocabularyType{
         JsonTokenizer::kType,
-        "Other tokenizers of a tokenizer.json of Hugging Face: BPE, WordPiece or Unigram with the "
+        "Other tokenizers of a tokenizer.json of Hugging Face: BPE, WordPiece, WordLevel or Unigram with the "
         "normalisation and the splitting into words of the published model.",
         "After the empty line the file is a tokenizer.json with sorted keys, without white space and without "
         "a line feed at its end, and has all settings in one form; equal tokenizers have equal files. The "

@@ -103,9 +103,10 @@ def pieces(size):
 
 
 # {name: function}. The function of a size in bytes returns a tokenizer.json of about this size whose reading takes much memory. Readers accept
-# the first five.
+# the first six.
 PIPELINES = {
     "vocabulary": lambda size: tokenizer_json('{"type":"BPE","merges":[],"vocab":' + pieces(size) + "}"),
+    "words": lambda size: tokenizer_json('{"type":"WordLevel","unk_token":"</s>","vocab":' + pieces(size) + "}"),
     "scores": lambda size: tokenizer_json('{"type":"Unigram","unk_id":0,"vocab":[["</s>",0],' + numbered('["#",0]', size, ",") + "]}"),
     "merges": lambda size: tokenizer_json('{"type":"BPE","vocab":{"a":0,"b":1,"ab":2,"</s>":3},"merges":' + repeated('"a b"', size, "[", "]") + "}"),
     "tokens": lambda size: tokenizer_json('{"type":"BPE","merges":[],"vocab":{"</s>":0}}', added_tokens="[" + ",".join(

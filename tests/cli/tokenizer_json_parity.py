@@ -129,6 +129,12 @@ def wordpiece(normalizer, pre_tokenizer):
     return tokenizer
 
 
+def word_level(words):
+    tokenizer = Tokenizer(models.WordLevel(words, "<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return tokenizer
+
+
 # A table of replacements as SentencePiece builds it is too large to write here; this one replaces U+00BD, U+2460 and the no-break space.
 def charsmap():
     """Returns a table that maps a few characters, as a double-array trie with the layout of SentencePiece's files."""
@@ -192,6 +198,8 @@ def pipelines():
     yield "Gemma", byte_fallback(normalizers.Replace(" ", "\u2581"), pre_tokenizers.Split(" ", "merged_with_previous"))
     yield "unknown tokens", bpe(None, pre_tokenizers.Whitespace(), alphabet=None, unk_token="<unk>", fuse_unk=False)
     yield "dropped characters", bpe(None, pre_tokenizers.WhitespaceSplit(), alphabet=None, unk_token=None)
+    words = {word: i for i, word in enumerate(dict.fromkeys(["<unk>", "</s>", *WORDS]))}
+    yield "words", word_level(words)
     t = bpe(normalizers.Lowercase(), pre_tokenizers.BertPreTokenizer(), alphabet=None, fuse_unk=True)
     yield "lower case", t
     yield "ByteLevel normalizer", bpe(normalizers.Sequence([normalizers.NFD(), normalizers.ByteLevel()]), split(r"\w+|\W", "removed", True))

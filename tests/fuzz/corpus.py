@@ -213,6 +213,7 @@ def add_pipelines(corpus):
     unigram = {"type": "Unigram", "unk_id": 0, "byte_fallback": False, "vocab": [["<unk>", 0], ["</s>", 0], ["\u2581", -2.5], ["e", -3], ["he", -4.5]]}
     wordpiece = {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100,
                  "vocab": {"[UNK]": 0, "</s>": 1, "t": 2, "##he": 3}}
+    word_level = {"type": "WordLevel", "unk_token": "<unk>", "vocab": {"<unk>": 0, "</s>": 1, "The": 2, "42": 3}}
     words = r"(?i:'s|'ll)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s+(?!\S)|(?>\s)+?"
     sequence = lambda key, stages: {"type": "Sequence", key: stages}
     split = lambda pattern, behavior: {"type": "Split", "pattern": pattern, "behavior": behavior, "invert": False}
@@ -229,6 +230,7 @@ def add_pipelines(corpus):
             "unigram": (unigram, [{"type": "Precompiled", "precompiled_charsmap": table}, {"type": "NFKD"}, {"type": "StripAccents"}, {"type": "Lowercase"},
                                   {"type": "Strip", "strip_left": True, "strip_right": True}], [{"type": "WhitespaceSplit"}, metaspace],
                         [{k: v for k, v in metaspace.items() if k != "split"}]),
+            "words": (word_level, [], [{"type": "Whitespace"}], [{"type": "WordPiece", "prefix": "##", "cleanup": False}]),
             "wordpiece": (wordpiece, [{"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True}],
                           [{"type": "BertPreTokenizer"}, {"type": "Digits", "individual_digits": True}, {"type": "Punctuation", "behavior": "Contiguous"},
                            {"type": "CharDelimiterSplit", "delimiter": "x"}, split({"String": "a"}, "MergedWithNext")],

@@ -15,12 +15,14 @@ ParsedModel parse_model(const JsonNode& node, nlohmann::json& canonical) {
     if (!node.at("merges").empty()) type = "BPE";
     else if (!node.at("max_input_chars_per_word").empty()) type = "WordPiece";
     else if (!node.at("unk_id").empty()) type = "Unigram";
+    else if (node.at("vocab").value->is_object() && !node.at("unk_token").empty()) type = "WordLevel";
   }
   canonical["type"] = type;
   if (type == "BPE") return parse_bpe_model(node, canonical);
   if (type == "WordPiece") return parse_wordpiece_model(node, canonical);
+  if (type == "WordLevel") return parse_wordlevel_model(node, canonical);
   if (type == "Unigram") return parse_unigram_model(node, canonical);
-  node.refuse("a model of the type BPE, WordPiece or Unigram",
+  node.refuse("a model of the type BPE, WordPiece, WordLevel or Unigram",
               type.empty() ? str("the type ", abbreviate(*node.at("type").value)) : type, kUseSupportedType);
 }
 

@@ -1,4 +1,4 @@
-// Models of tokenizer.json, which convert a word to tokens: BPE, WordPiece and Unigram.
+// Models of tokenizer.json, which convert a word to tokens: BPE, WordPiece, WordLevel and Unigram.
 #pragma once
 
 #include <cstdint>
@@ -57,6 +57,7 @@ ParsedModel parse_model(const JsonNode& node, nlohmann::json& canonical);
 // The same for one type; parse_model() calls these functions.
 ParsedModel parse_bpe_model(const JsonNode& node, nlohmann::json& canonical);
 ParsedModel parse_wordpiece_model(const JsonNode& node, nlohmann::json& canonical);
+ParsedModel parse_wordlevel_model(const JsonNode& node, nlohmann::json& canonical);
 ParsedModel parse_unigram_model(const JsonNode& node, nlohmann::json& canonical);
 
 // Returns the pieces of an entry `vocab` that maps pieces to ids. Throws Error(input) for ids that are repeated, or

@@ -32,9 +32,11 @@ def pattern(regex):
 write("f")
 json.dump({"tokenizer_class": "LlamaTokenizerFast", "add_bos_token": False, "eos_token": "<|end|>"}, open("f/tokenizer_config.json", "w"))
 write("plain")
+write("words", pre_tokenizer={"type": "WhitespaceSplit"}, normalizer=None, added_tokens=[], post_processor=None, decoder=None,
+      model={"type": "WordLevel", "vocab": {"</s>": 0, "?": 1, "a": 2, "ab": 3}, "unk_token": "?"})
 for name, changes in {
         "normalizer": {"normalizer": {"type": "Nmt"}}, "pre": {"pre_tokenizer": {"type": "UnicodeScripts"}}, "decoder": {"decoder": {"type": "CTC"}},
-        "post": {"post_processor": {"type": "Other"}}, "model": {"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}},
+        "post": {"post_processor": {"type": "Other"}}, "model": {"model": {"type": "Lattice", "vocab": {"a": 0}}},
         "dropout": {"model": {**tokenizer["model"], "dropout": 0.1}}, "merge": {"model": {**tokenizer["model"], "merges": ["a q"]}},
         "behavior": {"pre_tokenizer": {**pattern("a"), "behavior": "Other"}}, "id": {"added_tokens": [{"id": 300, "content": "<x>", "special": True}]},
         "backreference": {"pre_tokenizer": pattern(r"(a)\1")}, "property": {"pre_tokenizer": pattern(r"ab\p{Han}")},
@@ -57,6 +59,8 @@ mh-prep cat --ids s | head -1 | grep -q " 260$" || fail "expected the token 260,
 expect 0 mh-prep vocab --type tokenizer-json --from plain/tokenizer.json -o v; expect_stderr "262 entries"
 expect 0 mh-prep lm --vocab v text -o t; expect 0 mh-prep lm --vocab plain/tokenizer.json text -o u
 mh-prep cat --ids t > ids; mh-prep cat --ids u | cmp - ids
+expect 0 mh-prep lm --vocab words text -o t
+[ "$(mh-prep cat --ids t | head -1)" = "2 3 1 1 0" ] || fail "expected the words a and ab, two unknown words, and the end of the line"
 expect 2 mh-prep vocab --type tokenizer-json text -o x; expect_stderr "no --from"
 expect 2 mh-prep vocab --type tokenizer-json --from plain --size 300 -o x; expect_stderr "--size"
 expect 2 mh-prep vocab --type tokenizer-json --from plain --min-count 3 -o x; expect_stderr "--min-count"
@@ -66,7 +70,7 @@ expect_refused bad-normalizer "Nmt"
 expect_refused bad-pre "UnicodeScripts"
 expect_refused bad-decoder "CTC"
 expect_refused bad-post "Other"
-expect_refused bad-model "WordLevel"
+expect_refused bad-model "Lattice"
 expect_refused bad-dropout "dropout"
 expect_refused bad-merge "'aq', which is no piece"
 expect_refused bad-behavior "MergedWithPrevious"

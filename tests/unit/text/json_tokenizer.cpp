@@ -283,6 +283,21 @@ TEST_CASE("the model WordPiece takes the longest piece, or the unknown token", "
   CHECK(model_tokens(model, "abbbb") == TokenIds{0});
 }
 
+TEST_CASE("the model WordLevel has a token for each word, or the unknown token", "[tokenizer-json]") {
+  const Json model = {{"type", "WordLevel"}, {"vocab", {{"?", 3}, {"a", 0}, {"ab", 5}}}, {"unk_token", "?"}};
+  CHECK(model_tokens(model, "ab") == TokenIds{5});
+  CHECK(model_tokens(model, "a") == TokenIds{0});
+  CHECK(model_tokens(model, "b") == TokenIds{3});
+  Json old_model = model;  // old files have no type
+  old_model.erase("type");
+  CHECK(model_tokens(old_model, "b") == TokenIds{3});
+  for (const char* unknown_piece : {"", "b"}) {
+    Json damaged_model = model;
+    damaged_model["unk_token"] = unknown_piece;
+    CHECK(status_of([&] { model_tokens(damaged_model, "a"); }) == 3);
+  }
+}
+
 TEST_CASE("the model Unigram has the segmentation of the highest score", "[tokenizer-json]") {
   CHECK(rc::check("all segmentations", [] {
     Json vocabulary = Json::array({{"?", 0.0}, {"a", -3.0}, {"b", -2.5}});
@@ -442,7 +457,8 @@ TEST_CASE("unsupported and damaged parts of tokenizer.json are refused", "[token
            {"/post_processor", {{"type", "Other"}}},
            {"/post_processor/single", Json::array()},
            {"/post_processor", {{"type", "BertProcessing"}, {"cls", {"<s>"}}, {"sep", {"</s>", 2}}}},
-           {"/model/type", "WordLevel"},
+           {"/model/type", "Other"},
+           {"/model/type", "WordLevel"},  // without unk_token
            {"/model/dropout", 0.5},
            {"/model/unk_token", "missing"},
            {"/model/merges", {"a zz"}},
