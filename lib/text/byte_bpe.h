@@ -116,5 +116,8 @@ std::vector<Merge> read_byte_bpe_merges(const std::string& text, const std::stri
 std::string serialize_byte_bpe_pieces(const NumberedPieces& pieces);
 // Returns the content of merges.txt. Throws Error(input) if read_byte_bpe_merges() would not restore the merges.
 std::string serialize_byte_bpe_merges(const std::vector<Merge>& merges);
+// Returns the content of a tokenizer.json with the pieces, merges and added tokens of `tokenizer`. Every piece is in
+// the entry model.vocab, appended tokens included, so that all tokens keep their ids.
+std::string serialize_byte_bpe_json(const ByteBpeTokenizer& tokenizer);
 
 }  // namespace mh::text

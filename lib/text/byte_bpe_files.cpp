@@ -1,4 +1,4 @@
-// Parses and serialises the content of vocab.json and merges.txt of GPT-2.
+// Parses and serialises the content of vocab.json and merges.txt of GPT-2, and serialises its tokenizer.json.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -82,6 +82,43 @@ std::string serialize_byte_bpe_merges(const std::vector<Merge>& merges) {
   }
   if (merges.empty()) refuse_to_write("merges.txt", "at least one merge", "none");
   return text;
+}
+
+std::string serialize_byte_bpe_json(const ByteBpeTokenizer& tokenizer) {
+  using Json = nlohmann::json;
+  Json vocabulary = Json::object(), merges = Json::array(), added_tokens = Json::array();
+  for (size_t i = 0; i < tokenizer.pieces().size(); ++i) vocabulary[tokenizer.pieces()[i].text] = i;
+  // tokenizers reads either strings or pairs, and needs pairs if a symbol has a space.
+  const bool has_space = std::any_of(tokenizer.merges().begin(), tokenizer.merges().end(), [](const Merge& merge) {
+    return (merge.left + merge.right).find(' ') != std::string::npos;
+  });
+  for (const Merge& merge : tokenizer.merges())
+    merges.push_back(has_space ? Json::array({merge.left, merge.right}) : Json(merge.left + " " + merge.right));
+  for (const auto& [id, attributes] : tokenizer.added_tokens()) {
+    Json token = {{"id", id}, {"content", tokenizer.piece(static_cast<int32_t>(id))}};
+    for (const char* flag : kTokenFlags) token[flag] = attributes.count(flag) > 0;
+    added_tokens.push_back(std::move(token));
+  }
+  const Json byte_level = {
+      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
+  Json model = {{"type", "BPE"},
+                {"dropout", nullptr},
+                {"unk_token", nullptr},
+                {"continuing_subword_prefix", nullptr},
+                {"end_of_word_suffix", nullptr},
+                {"fuse_unk", false},
+                {"byte_fallback", false},
+                {"ignore_merges", false},
+                {"vocab", std::move(vocabulary)},
+                {"merges", std::move(merges)}};
+  return Json({{"version", "1.0"},
+               {"added_tokens", std::move(added_tokens)},
+               {"normalizer", nullptr},
+               {"pre_tokenizer", byte_level},
+               {"post_processor", byte_level},
+               {"decoder", byte_level},
+               {"model", std::move(model)}})
+      .dump();
 }
 
 }  // namespace mh::text

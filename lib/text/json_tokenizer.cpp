@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/json_types.h"
 #include "base/text.h"
+#include "text/byte_bpe.h"
 #include "text/pipeline/post_processor.h"
 #include "text/tokenizer_json.h"
 #include "text/word_cache.h"
@@ -91,13 +92,21 @@ Json stages_in_one_form(const JsonNode& node, const char* list_key) {
   return sequence_of(list_key, std::move(components));
 }
 
-// Writes each merge that is a pair of symbols without spaces as a string, the shorter form.
-void shorten_merges(Json& merges) {
-  for (Json& merge : merges) {
-    if (!merge.is_array()) continue;
-    const auto &left = merge[0].get_ref<const std::string&>(), &right = merge[1].get_ref<const std::string&>();
-    if (left.find(' ') == left.npos && right.find(' ') == right.npos) merge = left + " " + right;
+// Writes merges that are pairs of symbols as strings, the shorter form. If a symbol has a space, all merges stay pairs,
+// since tokenizers reads no list of strings and pairs. `name`: the name of the file in messages.
+void shorten_merges(Json& merges, const std::string& name) {
+  const auto has_space = [](const Json& merge) {
+    return merge.is_array() && (merge[0].get_ref<const std::string&>().find(' ') != std::string::npos ||
+                                merge[1].get_ref<const std::string&>().find(' ') != std::string::npos);
+  };
+  if (std::any_of(merges.begin(), merges.end(), has_space)) {
+    if (!std::all_of(merges.begin(), merges.end(), [](const Json& merge) { return merge.is_array(); }))
+      refuse_input(name + ": model.merges", "merges that are all pairs, since a symbol has a space",
+                   "strings and pairs", "copy the folder again");
+    return;
   }
+  for (Json& merge : merges)
+    if (merge.is_array()) merge = merge[0].get_ref<const std::string&>() + " " + merge[1].get_ref<const std::string&>();
 }
 
 }  // namespace
@@ -124,7 +133,7 @@ JsonTokenizer::JsonTokenizer(const std::string& json_text, const std::string& na
   // The vocabulary moves, since it is most of the file.
   for (const char* key : {"vocab", "merges"})
     if (document["model"].contains(key)) canonical["model"][key] = std::move(document["model"][key]);
-  if (canonical["model"].contains("merges")) shorten_merges(canonical["model"]["merges"]);
+  if (canonical["model"].contains("merges")) shorten_merges(canonical["model"]["merges"], name);
   document = nullptr;
   std::string other_parts = canonical.dump();
   canonical = nullptr;
@@ -287,6 +296,54 @@ size_t JsonTokenizer::find_split(std::string_view text) const {
 }
 
 std::string JsonTokenizer::serialize() const { return serialize_tokenizer_json(size(), begin_id_, end_id_, json_); }
+
+namespace {
+
+// Returns a post-processor that puts the token `begin_id` (-1: none) in front of a text, and the tokens `end_ids` at
+// its end. `processor`: the post-processor to replace, whose components that only change positions stay.
+Json post_processor_of(const Tokenizer& tokenizer, int32_t begin_id, const std::vector<int32_t>& end_ids,
+                       const JsonNode& processor) {
+  Json special_tokens = Json::object();
+  const auto add_text = [&](const char* name, int type_id, Json& elements) {
+    const auto add_token = [&](int32_t id) {
+      const std::string piece = tokenizer.piece(id);
+      elements.push_back(Json::object({{"SpecialToken", {{"id", piece}, {"type_id", type_id}}}}));
+      special_tokens[piece] = {{"id", piece}, {"ids", Json::array({id})}, {"tokens", Json::array({piece})}};
+    };
+    if (begin_id >= 0) add_token(begin_id);
+    elements.push_back(Json::object({{"Sequence", {{"id", name}, {"type_id", type_id}}}}));
+    for (const int32_t id : end_ids) add_token(id);
+  };
+  Json single = Json::array(), pair = Json::array();
+  add_text("A", 0, single);
+  add_text("A", 0, pair);
+  add_text("B", 1, pair);
+  Json components = Json::array();
+  for (const JsonNode& stage : processor.stages("processors"))
+    if (stage.type() == "ByteLevel") components.push_back(*stage.value);
+  components.push_back(
+      {{"type", "TemplateProcessing"}, {"single", single}, {"pair", pair}, {"special_tokens", special_tokens}});
+  return sequence_of("processors", std::move(components));
+}
+
+}  // namespace
+
+std::string tokenizer_json_text(const Tokenizer& tokenizer) {
+  if (const auto* byte_bpe = dynamic_cast<const ByteBpeTokenizer*>(&tokenizer))
+    return serialize_byte_bpe_json(*byte_bpe);
+  const auto* json_tokenizer = dynamic_cast<const JsonTokenizer*>(&tokenizer);
+  if (json_tokenizer == nullptr)
+    refuse_input("tokenizer.json", "a vocabulary of the type tokenizer-json or byte-bpe",
+                 "a vocabulary of the type " + tokenizer.type(), "keep the vocabulary in a file of mh-prep vocab");
+  Json document = Json::parse(json_tokenizer->json());
+  const JsonNode processor{&document["post_processor"], "tokenizer.json: post_processor"};
+  const SurroundingTokens tokens = parse_post_processor(processor, tokenizer.size());
+  const int32_t begin_id = tokenizer.begin_id();
+  if (tokens.begin == (begin_id < 0 ? std::vector<int32_t>() : std::vector<int32_t>{begin_id}))
+    return json_tokenizer->json();
+  document["post_processor"] = post_processor_of(tokenizer, begin_id, tokens.end, processor);
+  return document.dump();
+}
 
 std::unique_ptr<Tokenizer> make_json_tokenizer(const VocabularyFile& file, const std::string& name) {
   // The tokens around a text come from the vocabulary file; the post-processor may name other tokens.

@@ -91,6 +91,11 @@ class JsonTokenizer : public Tokenizer {
   int32_t begin_id_ = -1, end_id_ = -1;
 };
 
+// Returns the content of a tokenizer.json with which Hugging Face tokenizers 0.22 has the tokens of `tokenizer`, of the
+// type tokenizer-json or byte-bpe. Its post-processor puts the token begin_id() in front of a text. The file cannot
+// state JsonTokenizer::end_id(), which is eos_token of tokenizer_config.json. Throws Error(input) for another type.
+std::string tokenizer_json_text(const Tokenizer& tokenizer);
+
 // Returns the tokenizer of a vocabulary file of this type (mh-vocab(5)).
 std::unique_ptr<Tokenizer> make_json_tokenizer(const VocabularyFile& file, const std::string& name);
 

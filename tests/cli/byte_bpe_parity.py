@@ -1,7 +1,8 @@
 """Compares byte-level BPE with the package `tokenizers`: byte_bpe_parity.py PROGRAMS [TEXT…]
 
 The package and mh-prep learn vocabularies from the texts and from generated text; their pieces and merges must be equal. The tokens of the
-texts, of every assigned Unicode character (with MH_FULL=1: of every character) and of generated text must be equal.
+texts, of every assigned Unicode character (with MH_FULL=1: of every character) and of generated text must be equal, also of the tokenizer.json
+that multihead writes.
 """
 import os
 import pathlib
@@ -11,7 +12,7 @@ import subprocess
 import sys
 
 import tokenizers
-from tokenizers import ByteLevelBPETokenizer
+from tokenizers import ByteLevelBPETokenizer, Tokenizer
 
 programs = pathlib.Path(sys.argv[1])
 texts = sys.argv[2:]
@@ -80,12 +81,21 @@ def compare(tokenizer, vocabulary, lines):
     num_compared += len(lines)
 
 
+def written_back(vocabulary):
+    """Returns the tokenizer of the tokenizer.json that multihead writes for a vocabulary."""
+    written = subprocess.run([programs / "token-ids", "--json", vocabulary], capture_output=True, check=True, encoding="utf-8").stdout
+    tokenizer = Tokenizer.from_str(written)
+    tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
 learn_from_generated_text()
 if not texts:
     pathlib.Path("lines").write_bytes(without_crlf("\n".join(generated_lines(4000))).encode())
 for size in (300, 1000, 8000):
     tokenizer = learn(size, texts or ["lines"])
     compare(tokenizer, f"v{size}", generated_lines(4000))
+    compare(written_back(f"v{size}"), f"v{size}", generated_lines(1000))
     if size == 1000:
         compare(tokenizer, f"v{size}", characters())
     for text in texts:

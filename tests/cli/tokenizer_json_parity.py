@@ -2,8 +2,9 @@
 
 Without files, the package trains small models and assembles the pipelines of published model families from them. FILE is a tokenizer.json.
 The ids of strings drawn from named classes of characters, and of the words that the models were trained with, must be equal, also for a
-vocabulary file that mh-prep wrote, whose JSON the package must read with the same ids, too.
+vocabulary file that mh-prep wrote, which is written back as a tokenizer.json that the package must read with the same ids, too.
 """
+import json
 import pathlib
 import random
 import subprocess
@@ -81,7 +82,6 @@ SPECIAL = ["<unk>", "<s>", "</s>", "<|endoftext|>"]
 
 def bpe(normalizer, pre_tokenizer, size=700, alphabet=ALPHABET, special=SPECIAL, model=None, **settings):
     """Trains a BPE model and returns a tokenizer with its pieces, its merges and `settings`."""
-    import json
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>" if alphabet is None else None))
     if normalizer:
         tokenizer.normalizer = normalizer
@@ -230,6 +230,33 @@ def compare(name, path, tokenizer, texts):
     assert not different, f"{name}: {len(different)} of {len(texts)} texts have other ids, such as {different[:3]}"
 
 
+def written_back(vocabulary):
+    """Returns the tokenizer of the tokenizer.json that multihead writes for a vocabulary or a folder."""
+    with open("written.json", "wb") as file:
+        subprocess.run([programs / "token-ids", "--json", vocabulary], stdout=file, check=True)
+    return Tokenizer.from_file("written.json")
+
+
+def check_begin_tokens():
+    """A written tokenizer.json puts the token in front of a text that tokenizer_config.json of its folder states."""
+    tokenizer = bpe(normalizers.NFC(), GPT2)
+    begin, end = tokenizer.token_to_id("<s>"), tokenizer.token_to_id("</s>")
+    for processor in (processors.Sequence([]), processors.ByteLevel(trim_offsets=False), template(["<s>"], tokenizer), template([], tokenizer, ["</s>"])):
+        tokenizer.post_processor = processor
+        ends = [end] if tokenizer.encode("a").ids[-1] == end else []
+        for has_begin in (False, True):
+            folder = pathlib.Path("begin")
+            folder.mkdir(exist_ok=True)
+            tokenizer.save(str(folder / "tokenizer.json"))
+            config = {"tokenizer_class": "LlamaTokenizer", "add_bos_token": has_begin, "bos_token": "<s>", "eos_token": "</s>"}
+            (folder / "tokenizer_config.json").write_text(json.dumps(config))
+            written = written_back(folder)
+            expected = [[begin] * has_begin + tokenizer.encode(text, add_special_tokens=False).ids + ends for text in ("a", "cat")]
+            assert written.encode("a").ids == expected[0], (processor, has_begin, written.encode("a").ids, expected[0])
+            # tokenizers writes a pair of texts as two texts.
+            assert written.encode("a", "cat").ids[:len(expected[0])] == expected[0], (processor, has_begin, written.encode("a", "cat").ids)
+
+
 texts = strings() + training_lines()[:600]
 num_tokenizers = 0
 for name, tokenizer in [(file, Tokenizer.from_file(file)) for file in files] or pipelines():
@@ -241,6 +268,7 @@ for name, tokenizer in [(file, Tokenizer.from_file(file)) for file in files] or 
     subprocess.run(["mh-prep", "-q", "vocab", "--type", "tokenizer-json", "--from", "vocabulary", "-o", "copy"], check=True)
     vocabulary = pathlib.Path("vocabulary").read_bytes()
     assert vocabulary == pathlib.Path("copy").read_bytes(), f"{name}: a copy of the vocabulary differs"
-    compare(f"{name}, vocabulary file", "vocabulary", Tokenizer.from_str(vocabulary.split(b"\n\n", 1)[1].decode()), texts[::10])
+    compare(f"{name}, vocabulary file", "vocabulary", written_back("vocabulary"), texts[::10])
     num_tokenizers += 1
+check_begin_tokens()
 print(f"{num_tokenizers} tokenizers give {len(texts)} texts the same ids as tokenizers {tokenizers.__version__}")

@@ -61,6 +61,13 @@ expect 0 mh-prep lm --vocab v text -o t; expect 0 mh-prep lm --vocab plain/token
 mh-prep cat --ids t > ids; mh-prep cat --ids u | cmp - ids
 expect 0 mh-prep lm --vocab words text -o t
 [ "$(mh-prep cat --ids t | head -1)" = "2 3 1 1 0" ] || fail "expected the words a and ab, two unknown words, and the end of the line"
+"$token_ids" --json plain > written.json
+mh-prep lm --vocab written.json text -o t; mh-prep cat --ids t | cmp - <(mh-prep cat --ids u)
+# The folder f states that no token precedes a text, and so does its tokenizer.json.
+mkdir w
+"$token_ids" --json f > w/tokenizer.json
+echo '{"eos_token": "<|end|>"}' > w/tokenizer_config.json
+[ "$("$token_ids" --begin w)" = -1 ] || fail "expected no token in front of a text"
 expect 2 mh-prep vocab --type tokenizer-json text -o x; expect_stderr "no --from"
 expect 2 mh-prep vocab --type tokenizer-json --from plain --size 300 -o x; expect_stderr "--size"
 expect 2 mh-prep vocab --type tokenizer-json --from plain --min-count 3 -o x; expect_stderr "--min-count"

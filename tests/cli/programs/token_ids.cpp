@@ -1,16 +1,24 @@
 // Prints the token ids of each line of standard input, for comparison with the package `tokenizers`:
 // token-ids [--nul] VOCABULARY [REPETITIONS]. With --nul a NUL byte instead of a line feed ends each text. With
 // REPETITIONS the program encodes all lines REPETITIONS times, prints no ids, and prints the number of tokens and the
-// seconds to stderr.
+// seconds to stderr. token-ids --json VOCABULARY prints the vocabulary as a tokenizer.json instead, and token-ids
+// --begin VOCABULARY the token in front of a text.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
 #include <string>
 
-#include "text/tokenizer.h"
+#include "text/json_tokenizer.h"
 
 int main(int argc, char** argv) {
+  const std::string option = argc == 3 ? argv[1] : "";
+  if (option == "--json" || option == "--begin") {
+    const auto tokenizer = mh::text::load_tokenizer(argv[2]);
+    if (option == "--json") std::cout << mh::text::tokenizer_json_text(*tokenizer);
+    else std::cout << tokenizer->begin_id() << '\n';
+    return 0;
+  }
   const bool has_nul_ends = argc > 1 && std::string(argv[1]) == "--nul";
   if (has_nul_ends) ++argv, --argc;
   if (argc < 2 || argc > 3) return 2;

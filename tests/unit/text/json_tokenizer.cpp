@@ -12,6 +12,7 @@
 #include "base/unicode.h"
 #include "fixtures/status.h"
 #include "text/byte_bpe.h"
+#include "text/folder_tokenizer.h"
 #include "text/pipeline/normalization.h"
 #include "text/pipeline/post_processor.h"
 
@@ -414,6 +415,83 @@ TEST_CASE("a vocabulary file restores a tokenizer of tokenizer.json", "[tokenize
   std::string damaged = tokenizer.serialize();
   damaged.back() = ' ';
   CHECK(status_of([&] { parse_tokenizer(damaged, "damaged"); }) == 3);
+}
+
+TEST_CASE("the tokenizer.json of a vocabulary restores its tokens and the token in front of a text",
+          "[tokenizer-json]") {
+  const auto vocabulary_of = [](const Json& json, std::optional<std::string> begin_piece) {
+    JsonTokenizerSettings settings;
+    settings.begin_piece = std::move(begin_piece);
+    settings.end_piece = "<tool>";
+    const JsonTokenizer tokenizer(json.dump(), "test", settings);
+    return parse_tokenizer(tokenizer.serialize(), "vocabulary");
+  };
+  const Json with_template = byte_level_json();
+  Json with_positions = byte_level_json(), without_processor = byte_level_json();
+  with_positions["post_processor"] = {{"type", "ByteLevel"}, {"trim_offsets", false}};
+  without_processor["post_processor"] = nullptr;
+  for (const Json& json : {with_template, with_positions, without_processor})
+    for (const char* begin_piece : {"<s>", ""}) {
+      INFO(json["post_processor"] << " " << begin_piece);
+      const auto tokenizer = vocabulary_of(json, begin_piece);
+      const auto copy = vocabulary_of(Json::parse(tokenizer_json_text(*tokenizer)), std::nullopt);
+      CHECK(copy->begin_id() == (*begin_piece == '\0' ? -1 : 256));
+      CHECK(copy->end_of_line_id() == tokenizer->end_of_line_id());
+      CHECK(encode(*copy, "a\n<tool> <s>") == encode(*tokenizer, "a\n<tool> <s>"));
+      CHECK(tokenizer_json_text(*copy) == tokenizer_json_text(*tokenizer));
+    }
+  // Merges are strings, or all of them are pairs if a symbol has a space.
+  Json spaced = with_template;
+  spaced["model"]["vocab"].update({{"ab", 258}, {"a b", 259}, {"a bab", 260}});
+  spaced["added_tokens"] = Json::array();
+  spaced["post_processor"] = nullptr;
+  spaced["model"]["vocab"]["<tool>"] = 261;
+  const auto merges_of = [&](const Json& merges) {
+    spaced["model"]["merges"] = merges;
+    return Json::parse(tokenizer_json_text(*vocabulary_of(spaced, std::nullopt)))["model"]["merges"];
+  };
+  const Json pair_of_letters = Json::array({"a", "b"}), pair_with_space = Json::array({"a b", "ab"});
+  CHECK(merges_of(Json::array({pair_of_letters})) == Json::array({"a b"}));
+  CHECK(merges_of(Json::array({pair_of_letters, pair_with_space})) == Json::array({pair_of_letters, pair_with_space}));
+  CHECK(status_of([&] { merges_of(Json::array({"a b", pair_with_space})); }) == 3);
+  // The text is unchanged if the post-processor already states the token.
+  const JsonTokenizer tokenizer(with_template.dump(), "test");
+  CHECK(tokenizer_json_text(tokenizer) == tokenizer.json());
+  const Json pair = Json::parse(tokenizer_json_text(*vocabulary_of(with_positions, "<s>")))["post_processor"];
+  CHECK(pair["processors"][0]["type"] == "ByteLevel");
+  CHECK(pair["processors"][1]["pair"].size() == 4);
+}
+
+TEST_CASE("the tokenizer.json of a byte-bpe vocabulary restores the vocabulary", "[tokenizer-json]") {
+  std::vector<Piece> pieces;
+  for (int byte = 0; byte < 256; ++byte) {
+    std::string piece;
+    append_utf8(character_of_byte(static_cast<uint8_t>(byte)), piece);
+    pieces.push_back({piece, 0});
+  }
+  for (const char* piece : {"\u0120a", "ab", "<|endoftext|>", "<pad>"}) pieces.push_back({piece, 0});
+  const std::vector<Merge> merges{{"\u0120", "a"}, {"a", "b"}};
+  const AddedTokens added_tokens{{258, {kSpecialToken, "eos_token"}}, {259, {kSpecialToken, kAppended, "lstrip"}}};
+  const auto tokenizer = make_byte_bpe_tokenizer(pieces, merges, "test", added_tokens);
+  const std::string text = tokenizer_json_text(*tokenizer);
+  const auto copy = read_tokenizer_json(text, "copy");
+  CHECK(copy->type() == ByteBpeTokenizer::kType);
+  CHECK(copy->fingerprint() == tokenizer->fingerprint());
+  CHECK(Json::parse(text)["added_tokens"][1] == Json({{"id", 259},
+                                                      {"content", "<pad>"},
+                                                      {"special", true},
+                                                      {"normalized", false},
+                                                      {"lstrip", true},
+                                                      {"rstrip", false},
+                                                      {"single_word", false}}));
+  CHECK(Json::parse(text)["model"]["merges"] == Json::array({"\u0120 a", "a b"}));
+  // A symbol with a space needs merges in the form of pairs.
+  pieces.push_back({"a b", 0});
+  pieces.push_back({"a ba", 0});
+  const auto spaced = make_byte_bpe_tokenizer(pieces, {{"a b", "a"}, {"a", "b"}}, "test");
+  CHECK(Json::parse(tokenizer_json_text(*spaced))["model"]["merges"] ==
+        Json::array({Json::array({"a b", "a"}), Json::array({"a", "b"})}));
+  CHECK(status_of([] { tokenizer_json_text(*make_byte_tokenizer()); }) == 3);
 }
 
 TEST_CASE("text is split only where both parts keep the tokens", "[tokenizer-json]") {
