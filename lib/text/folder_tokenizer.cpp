@@ -4,7 +4,6 @@
 #include <charconv>
 #include <filesystem>
 #include <optional>
-#include <stdexcept>
 #include <unordered_map>
 
 #include "base/error.h"
@@ -14,11 +13,24 @@
 #include "base/text.h"
 #include "io/json_config.h"
 #include "text/json_tokenizer.h"
+#include "text/sentencepiece_tokenizer.h"
 #include "text/tokenizer_json.h"
 
 namespace mh::text {
 
 namespace {
+
+constexpr const char* kCopyTokenizerJson = "copy tokenizer.json from the source of the model";
+
+// Tokenizers of transformers that put bos_token in front of a text unless add_bos_token of tokenizer_config.json is
+// false.
+constexpr const char* kBeginTokenClasses[] = {"LlamaTokenizer", "LlamaTokenizerFast", "GemmaTokenizer",
+                                              "GemmaTokenizerFast"};
+
+bool puts_token_in_front(const std::string& tokenizer_class) {
+  return std::find(std::begin(kBeginTokenClasses), std::end(kBeginTokenClasses), tokenizer_class) !=
+         std::end(kBeginTokenClasses);
+}
 
 std::optional<std::string> read_if_exists(const std::string& path) {
   if (!std::filesystem::exists(path)) return std::nullopt;
@@ -141,11 +153,18 @@ class FolderReader {
       if (type == WordPieceTokenizer::kType) return read_wordpiece();
       return std::make_unique<JsonTokenizer>(*json_text, json_path, json_settings());
     }
-    if (const auto model = read_if_exists(model_path)) return parse_tokenizer(*model, model_path);
+    if (const auto model = read_if_exists(model_path)) {
+      auto tokenizer = parse_tokenizer(*model, model_path);
+      // A vocabulary file of mh-prep already has the tokens around a text.
+      if (auto* sentencepiece = dynamic_cast<SentencePieceTokenizer*>(tokenizer.get());
+          sentencepiece != nullptr && !is_vocabulary_file(*model))
+        set_surrounding_tokens(*sentencepiece);
+      return tokenizer;
+    }
     if (std::filesystem::exists(path("vocab.txt"))) return read_wordpiece();
     if (std::filesystem::exists(path("merges.txt"))) return read_byte_bpe();
     refuse_input(folder_, "a folder with tokenizer.json, tokenizer.model, vocab.json and merges.txt, or vocab.txt",
-                 "none of these files", "copy tokenizer.json from the source of the model");
+                 "none of these files", kCopyTokenizerJson);
   }
 
  private:
@@ -154,10 +173,44 @@ class FolderReader {
     JsonTokenizerSettings settings;
     if (const std::string token = configured_token("eos_token"); !token.empty()) settings.end_piece = token;
     const std::string tokenizer_class = config_.value("tokenizer_class", std::string());
-    for (const char* known_class : {"LlamaTokenizer", "LlamaTokenizerFast", "GemmaTokenizer", "GemmaTokenizerFast"})
-      if (tokenizer_class == known_class && config_.value("add_bos_token", nullptr) != nullptr)
-        settings.begin_piece = config_.value("add_bos_token", true) ? configured_token("bos_token") : "";
+    if (puts_token_in_front(tokenizer_class) && config_.value("add_bos_token", nullptr) != nullptr)
+      settings.begin_piece = config_.value("add_bos_token", true) ? configured_token("bos_token") : "";
     return settings;
+  }
+
+  // Sets the tokens around a text of a folder without tokenizer.json, as the tokenizers of Llama and Gemma in
+  // transformers choose them. The vocabulary has the pieces of tokenizer.model only, so other files may add only tokens
+  // that do not occur in text.
+  void set_surrounding_tokens(SentencePieceTokenizer& tokenizer) {
+    const std::string tokenizer_class = config_.value("tokenizer_class", kBeginTokenClasses[0]);
+    if (!puts_token_in_front(tokenizer_class) && config_.value("add_bos_token", nullptr) == nullptr)
+      refuse_input(config_.path() + ": tokenizer_class",
+                   join({std::begin(kBeginTokenClasses), std::end(kBeginTokenClasses)}, ", ") +
+                       ", or add_bos_token, which states whether a token precedes a text",
+                   tokenizer_class, kCopyTokenizerJson);
+    config_.require("add_prefix_space", true, {true}, kCopyTokenizerJson);
+    for (int32_t id = 0; id < tokenizer.size(); ++id)
+      pieces_.emplace_hint(pieces_.end(), static_cast<uint64_t>(id), tokenizer.piece(id));
+    add_listed_tokens();
+    // Returns the token of a role, which a file states, or else `model_id`.
+    const auto token_of_role = [&](const char* role, int32_t model_id) {
+      const std::string piece = configured_token(role);
+      const int64_t id = piece.empty() ? model_id : id_of(piece);
+      if (id < 0 || id >= tokenizer.size())
+        refuse_input(folder_ + ": " + role, "a piece of tokenizer.model",
+                     piece.empty() ? "none" : str("'", piece, "', ", id < 0 ? "which is no piece" : "an added token"),
+                     kCopyTokenizerJson);
+      return static_cast<int32_t>(id);
+    };
+    const int32_t begin_id =
+        config_.value("add_bos_token", true) ? token_of_role("bos_token", tokenizer.model_begin_id()) : -1;
+    tokenizer.set_surrounding_tokens(begin_id, token_of_role("eos_token", tokenizer.end_id()));
+    assign_roles({});
+    for (const auto& [id, attributes] : added_tokens_)
+      if (attributes.count(kAppended) > 0 && attributes.count(kSpecialToken) == 0)
+        refuse_input(folder_, "added tokens that are special, since tokenizer.model does not have them",
+                     str("the token '", pieces_.at(static_cast<uint64_t>(id)), "' with the id ", id),
+                     kCopyTokenizerJson);
   }
 
   std::string path(const std::string& name) const { return folder_ + "/" + name; }
@@ -214,8 +267,8 @@ class FolderReader {
   // already contains the token, into `pieces_`. Must precede id_of().
   void add_listed_tokens() {
     for (const auto& [id, piece] : pieces_)
-      if (!ids_.emplace(piece, id).second)  // the readers of the files refuse a repeated piece
-        throw std::logic_error("expected distinct pieces in " + folder_ + "; found '" + piece + "' twice");
+      if (!ids_.emplace(piece, id).second)
+        refuse_input(folder_, "distinct pieces", "'" + piece + "' twice", "copy the folder again");
     for (const TokenizerJson::Token& token : json_tokens_)
       add_token(path("tokenizer.json") + ": added_tokens", token.id, token.piece, token.flags);
     const io::Json decoder = config_.value("added_tokens_decoder", io::Json::object());

@@ -295,7 +295,9 @@ size_t JsonTokenizer::find_split(std::string_view text) const {
   return text.npos;
 }
 
-std::string JsonTokenizer::serialize() const { return serialize_tokenizer_json(size(), begin_id_, end_id_, json_); }
+std::string JsonTokenizer::serialize() const {
+  return serialize_embedded_file(kType, size(), begin_id_, end_id_, json_);
+}
 
 namespace {
 
@@ -350,11 +352,7 @@ std::unique_ptr<Tokenizer> make_json_tokenizer(const VocabularyFile& file, const
   JsonTokenizerSettings settings;
   settings.begin_id = file.begin_id;
   settings.end_id = file.end_id;
-  auto tokenizer = std::make_unique<JsonTokenizer>(file.json, name, settings);
-  if (tokenizer->size() != file.num_entries)
-    refuse_input(name + ":3", str("entries ", tokenizer->size(), ", the number of tokens of the tokenizer"),
-                 str("entries ", file.num_entries), "copy the file again");
-  return tokenizer;
+  return std::make_unique<JsonTokenizer>(file.embedded_file, name, settings);
 }
 
 }  // namespace mh::text

@@ -12,6 +12,7 @@
 #include "text/byte_bpe.h"
 #include "text/folder_tokenizer.h"
 #include "text/json_tokenizer.h"
+#include "text/sentencepiece_tokenizer.h"
 #include "text/vocabulary_types.h"
 #include "text/wordpiece.h"
 
@@ -78,7 +79,14 @@ std::unique_ptr<Tokenizer> parse_tokenizer(const std::string& bytes, const std::
     return make_wordpiece_tokenizer(std::move(file.pieces), file.normalisation, name, std::move(file.added_tokens));
   if (file.type == ByteBpeTokenizer::kType)
     return make_byte_bpe_tokenizer(std::move(file.pieces), std::move(file.merges), name, std::move(file.added_tokens));
-  if (file.type == JsonTokenizer::kType) return make_json_tokenizer(file, name);
+  if (file.type == JsonTokenizer::kType || file.type == SentencePieceTokenizer::kType) {
+    auto tokenizer =
+        file.type == JsonTokenizer::kType ? make_json_tokenizer(file, name) : make_sentencepiece_tokenizer(file, name);
+    if (tokenizer->size() != file.num_entries)
+      refuse_input(name + ":3", str("entries ", tokenizer->size(), ", the number of tokens of the tokenizer"),
+                   str("entries ", file.num_entries), "copy the file again");
+    return tokenizer;
+  }
   if (file.type == "char") {
     require_piece(0, "\n");
     require_piece(1, kUnknownPiece);

@@ -122,16 +122,18 @@ std::string serialize_vocabulary(const std::string& type, const std::vector<Piec
                                  const std::vector<Merge>* merges = nullptr,
                                  const BertNormalisation* normalisation = nullptr,
                                  const AddedTokens& added_tokens = {});
-// Returns the content of a vocabulary file of the type tokenizer-json, with the members of VocabularyFile.
-std::string serialize_tokenizer_json(int64_t num_entries, int32_t begin_id, int32_t end_id, const std::string& json);
+// Returns the content of a vocabulary file of the type tokenizer-json or sentencepiece, with the members of
+// VocabularyFile.
+std::string serialize_embedded_file(const std::string& type, int64_t num_entries, int32_t begin_id, int32_t end_id,
+                                    const std::string& embedded_file);
 struct VocabularyFile {
   std::string type;
   std::vector<Piece> pieces;
   std::vector<Merge> merges;
   BertNormalisation normalisation;
   AddedTokens added_tokens;
-  // Type tokenizer-json:
-  std::string json;                    // the content of a tokenizer.json
+  // Types tokenizer-json and sentencepiece:
+  std::string embedded_file;           // the content of a tokenizer.json or of a SentencePiece model
   int64_t num_entries = 0;             // the number of token ids
   int32_t begin_id = -1, end_id = -1;  // tokens at the start and the end of a text; -1: none
 };

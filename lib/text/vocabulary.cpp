@@ -12,6 +12,7 @@
 #include "text/json_tokenizer.h"
 #include "text/learn_sentencepiece.h"
 #include "text/merges.h"
+#include "text/sentencepiece_tokenizer.h"
 #include "text/word_cache.h"
 #include "text/word_map.h"
 
@@ -265,7 +266,10 @@ std::unique_ptr<Tokenizer> make_vocabulary(const VocabularyOptions& options, Tex
     auto tokenizer = load_tokenizer(options.source_path);
     if (tokenizer->type() != JsonTokenizer::kType)
       refuse_input(options.source_path, "a tokenizer that needs the type tokenizer-json",
-                   "a tokenizer of the type " + tokenizer->type(), "give --type " + tokenizer->type());
+                   "a tokenizer of the type " + tokenizer->type(),
+                   tokenizer->type() == SentencePieceTokenizer::kType
+                       ? "give the folder as --vocab of mh-prep lm, without a vocabulary file"
+                       : "give --type " + tokenizer->type());
     return tokenizer;
   }
   if (options.type == "byte") {

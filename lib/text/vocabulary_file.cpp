@@ -1,8 +1,8 @@
 // Reads and writes vocabulary files, mh-vocab(5): five header lines, then one line per piece with its count. A
 // vocabulary with merges has one more header line, and one line per merge after the pieces; a vocabulary of the type
 // wordpiece has two more header lines; a vocabulary with added tokens has one more header line, and one line per added
-// token at the end. A vocabulary of the type tokenizer-json has the header lines begin and end, and a JSON text instead
-// of the lines of pieces.
+// token at the end. A vocabulary of the type tokenizer-json or sentencepiece has the header lines begin and end, and a
+// JSON text or a SentencePiece model instead of the lines of pieces.
 #include <xxhash.h>
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "text/json_tokenizer.h"
+#include "text/sentencepiece_tokenizer.h"
 #include "text/text_bytes.h"
 #include "text/tokenizer.h"
 #include "text/vocabulary_types.h"
@@ -132,9 +133,12 @@ std::string serialize_vocabulary(const std::string& type, const std::vector<Piec
   return std::string(kMagic) + "type " + type + header_lines + "\nxxh64 " + hash_of(body) + "\n\n" + body;
 }
 
-std::string serialize_tokenizer_json(int64_t num_entries, int32_t begin_id, int32_t end_id, const std::string& json) {
-  return str(kMagic, "type ", JsonTokenizer::kType, "\nentries ", num_entries, "\nbegin ", begin_id, "\nend ", end_id,
-             "\nxxh64 ", hash_of(json), "\n\n", json);
+std::string serialize_embedded_file(const std::string& type, int64_t num_entries, int32_t begin_id, int32_t end_id,
+                                    const std::string& embedded_file) {
+  std::string text = str(kMagic, "type ", type, "\nentries ", num_entries, "\nbegin ", begin_id, "\nend ", end_id,
+                         "\nxxh64 ", hash_of(embedded_file), "\n\n");
+  text.reserve(text.size() + embedded_file.size());
+  return text += embedded_file;
 }
 
 bool is_vocabulary_file(std::string_view bytes) {
@@ -152,12 +156,12 @@ class VocabularyReader {
   VocabularyFile read() {
     VocabularyFile file;
     file.type = read_entry("type");
-    if (file.type == JsonTokenizer::kType) {
+    if (file.type == JsonTokenizer::kType || file.type == SentencePieceTokenizer::kType) {
       file.num_entries = read_integer("entries");
       file.begin_id = read_integer("begin");
       file.end_id = read_integer("end");
       verify_checksum();
-      file.json = remaining_lines_;
+      file.embedded_file = remaining_lines_;
       return file;
     }
     const uint64_t num_pieces = read_count("entries");

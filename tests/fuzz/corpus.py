@@ -305,7 +305,13 @@ def add_prepared(corpus, prep):
         for options in ("word", "char", "byte", "bpe --size 40", "bpe --size 300 --byte-fallback", "subword-nmt --merges 20",
                         "wordpiece --size 60", "byte-bpe --size 262"):
             vocabulary = subprocess.run([prep, "vocab", "-q", "--type", *options.split(), str(text)], capture_output=True, check=True).stdout
-            corpus.add("vocabulary", options.replace(" ", ""), with_small_table(vocabulary) if options.startswith("bpe") else vocabulary)
+            if options.startswith("bpe"):
+                vocabulary = with_small_table(vocabulary)
+                size = options.split()[2]
+                corpus.add("vocabulary", f"sentencepiece-{size}", f"multihead-vocabulary 1\ntype sentencepiece\nentries {size}\nbegin 1\nend 2\nxxh64 {0:016}\n\n".encode() + vocabulary)
+                config = json.dumps({"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "added_tokens_decoder": {size: {"content": "<pad>", "special": True}}})
+                corpus.add("tokenizer_folder", f"sentencepiece-{size}", b"\x1e".join([b""] * 4 + [config.encode(), b"", b"", vocabulary]))
+            corpus.add("vocabulary", options.replace(" ", ""), vocabulary)
             if options.startswith("subword-nmt"):
                 corpus.add("codes", "vocabulary", vocabulary)
     corpus.add("codes", "codes", b"#version: 0.2\nt h\nth e</w>\na t</w>\nc at</w>\n")

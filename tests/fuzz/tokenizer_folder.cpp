@@ -1,5 +1,6 @@
 // Tokenizer files of a Hugging Face folder, separated by 0x1E: tokenizer.json, vocab.json, merges.txt, vocab.txt,
-// tokenizer_config.json, added_tokens.json, special_tokens_map.json. A file with no bytes is not written.
+// tokenizer_config.json, added_tokens.json, special_tokens_map.json, tokenizer.model. A file with no bytes is not
+// written.
 #include <iterator>
 
 #include "fuzz/fuzz.h"
@@ -9,9 +10,14 @@ using namespace mh::text;
 
 namespace {
 
-constexpr const char* kNames[] = {
-    "tokenizer.json",         "vocab.json", "merges.txt", "vocab.txt", "tokenizer_config.json", "added_tokens.json",
-    "special_tokens_map.json"};
+constexpr const char* kNames[] = {"tokenizer.json",
+                                  "vocab.json",
+                                  "merges.txt",
+                                  "vocab.txt",
+                                  "tokenizer_config.json",
+                                  "added_tokens.json",
+                                  "special_tokens_map.json",
+                                  "tokenizer.model"};
 
 void encode(const Tokenizer& tokenizer) {
   std::vector<int32_t> tokens;

@@ -17,7 +17,9 @@
 #include "fixtures/folder.h"
 #include "fixtures/shards.h"
 #include "fixtures/status.h"
+#include "text/folder_tokenizer.h"
 #include "text/records/language_modelling.h"
+#include "text/sentencepiece_tokenizer.h"
 #include "text/vocabulary.h"
 #include "text/word_map.h"
 
@@ -301,6 +303,96 @@ TEST_CASE("the SentencePiece tokenizer encodes and decodes as the SentencePiece 
     if (options.empty())
       for (const std::string& line : random_lines(100, 2))
         CHECK(tokenizer->decode(encode_text(*tokenizer, line)) == line);
+  }
+}
+
+namespace {
+
+// Returns a SentencePiece model of the form of Llama 2 and Mistral.
+const std::string& llama_model() {
+  static const std::string model = train_model("bpe", {{"byte_fallback", "true"},
+                                                       {"vocab_size", "400"},
+                                                       {"normalization_rule_name", "identity"},
+                                                       {"remove_extra_whitespaces", "false"}});
+  return model;
+}
+
+// Returns the tokenizer of a folder with tokenizer.model and, unless `config` is empty, tokenizer_config.json.
+std::unique_ptr<Tokenizer> folder_tokenizer(const std::string& model, const std::string& config = "") {
+  Folder folder;
+  write_file_atomically(folder.file("tokenizer.model"), model);
+  if (!config.empty()) write_file_atomically(folder.file("tokenizer_config.json"), config);
+  return read_tokenizer_folder(folder.path.string());
+}
+
+}  // namespace
+
+TEST_CASE("a folder with tokenizer.model has the ids and the begin token of the SentencePiece library") {
+  const auto tokenizer = folder_tokenizer(llama_model());
+  sentencepiece::SentencePieceProcessor library_processor;
+  REQUIRE(library_processor.LoadFromSerializedProto(llama_model()).ok());
+  REQUIRE(library_processor.SetEncodeExtraOptions("bos").ok());
+  CHECK(tokenizer->begin_id() == library_processor.bos_id());
+  CHECK(tokenizer->end_of_line_id() == library_processor.bos_id());
+  CHECK(dynamic_cast<const SentencePieceTokenizer&>(*tokenizer).end_id() == library_processor.eos_id());
+  CHECK(tokenizer->encodes_line_feeds());
+  CHECK(rc::check("ids", [&] {
+    const std::string text = *line_of_text() + "\n" + *line_of_text();
+    std::vector<int> expected;
+    RC_ASSERT(library_processor.Encode(text, &expected).ok());
+    const TokenIds ids = encode_text(*tokenizer, text);
+    RC_ASSERT(expected.at(0) == tokenizer->begin_id());
+    expected.erase(expected.begin());
+    RC_ASSERT(ids == TokenIds(expected.begin(), expected.end()));
+    std::string library_text;
+    RC_ASSERT(library_processor.Decode(expected, &library_text).ok());
+    RC_ASSERT(tokenizer->decode(ids) == library_text);
+  }));
+  CHECK(tokenizer->decode(encode_text(*tokenizer, "ka  to\n\nmi ")) == "ka  to\n\nmi ");
+  // The vocabulary file keeps the tokens around a text, and another fingerprint than the model alone.
+  const auto copy = parse_tokenizer(tokenizer->serialize(), "copy");
+  CHECK(copy->begin_id() == tokenizer->begin_id());
+  CHECK(copy->encodes_line_feeds());
+  CHECK(copy->serialize() == tokenizer->serialize());
+  CHECK(dynamic_cast<const SentencePieceTokenizer&>(*copy).model() == llama_model());
+  const auto plain = parse_tokenizer(llama_model(), "plain");
+  CHECK(plain->begin_id() == -1);
+  CHECK(plain->end_of_line_id() == library_processor.eos_id());
+  CHECK(!plain->encodes_line_feeds());
+  CHECK(plain->serialize() == llama_model());
+  CHECK(plain->fingerprint() != copy->fingerprint());
+  // The usual normalisation replaces line feeds by spaces.
+  CHECK(!folder_tokenizer(train_model("bpe"))->encodes_line_feeds());
+}
+
+TEST_CASE("tokenizer_config.json states the tokens around a text of tokenizer.model") {
+  const auto begin_of = [](const std::string& config) { return folder_tokenizer(llama_model(), config)->begin_id(); };
+  CHECK(begin_of(R"({"tokenizer_class": "GemmaTokenizer", "add_prefix_space": true})") == 1);
+  CHECK(begin_of(R"({"tokenizer_class": "LlamaTokenizer", "add_bos_token": false})") == -1);
+  CHECK(begin_of(R"({"tokenizer_class": "Other", "add_bos_token": true, "bos_token": {"content": "ka"}})") > 2);
+  CHECK(folder_tokenizer(llama_model(), R"({"add_bos_token": false})")->end_of_line_id() == 2);
+  CHECK(folder_tokenizer(llama_model(), R"({"add_bos_token": false, "eos_token": "<s>"})")->end_of_line_id() == 1);
+  // A special token that the model lacks does not occur in text.
+  CHECK(begin_of(R"({"pad_token": "<pad>", "added_tokens_decoder": {"400": {"content": "<pad>", "special": true}}})") ==
+        1);
+  for (const char* config :
+       {R"({"tokenizer_class": "Other"})", R"({"add_prefix_space": false})", R"({"add_bos_token": 1})",
+        R"({"bos_token": "<missing>"})", R"({"added_tokens_decoder": {"400": {"content": "<tool>"}}})",
+        R"({"eos_token": "<end>", "added_tokens_decoder": {"400": {"content": "<end>", "special": true}}})",
+        R"({"added_tokens_decoder": {"1": {"content": "<other>"}}})"}) {
+    INFO(config);
+    CHECK(status_of([&] { begin_of(config); }) == kInputStatus);
+  }
+  CHECK(status_of([] { folder_tokenizer(train_model("bpe", {{"bos_id", "-1"}, {"eos_id", "1"}})); }) == kInputStatus);
+  CHECK(status_of([] { folder_tokenizer("IQ== 0\nIg== 1\n"); }) == kInputStatus);  // a vocabulary of tiktoken
+  const std::string vocabulary = folder_tokenizer(llama_model())->serialize();
+  CHECK(folder_tokenizer(vocabulary, R"({"add_bos_token": false})")->begin_id() == 1);
+  for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
+           {"begin 1", "begin 400"}, {"begin 1\nend 2", "begin -1\nend -1"}, {"entries 400", "entries 399"}}) {
+    std::string damaged_file = vocabulary;
+    REQUIRE(damaged_file.find(from) != std::string::npos);
+    damaged_file.replace(damaged_file.find(from), from.size(), to);
+    CHECK(status_of([&] { parse_tokenizer(damaged_file, "damaged"); }) == kInputStatus);
   }
 }
 

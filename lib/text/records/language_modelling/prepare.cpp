@@ -31,7 +31,7 @@ struct LmOptions {
     f.field("document", document,
             "unit of text that the end-of-line token follows; blank-line: the lines between blank lines; jsonl: the "
             "string at the key text of the JSON object in each line; all units but line encode the line ends within a "
-            "document as text, and need a vocabulary of the type byte-bpe or tokenizer-json",
+            "document as text, and need a vocabulary that does so, such as the type byte-bpe or tokenizer-json",
             {std::begin(kDocumentUnits), std::end(kDocumentUnits)});
     f.section("", threads);
   }
@@ -45,7 +45,7 @@ void make_lm(const PrepArguments& arguments, const LmOptions& options) {
   const DocumentUnit unit = document_unit(options.document);
   if (unit != DocumentUnit::line && !tokenizer->encodes_line_feeds())
     refuse_usage("--document " + options.document,
-                 "a vocabulary that encodes line ends within a document, of the type byte-bpe or tokenizer-json",
+                 "a vocabulary that encodes line ends within a document, such as the type byte-bpe or tokenizer-json",
                  "a vocabulary of the type " + tokenizer->type(),
                  "leave --document out, or make a vocabulary with mh-prep vocab --type byte-bpe");
   if (tokenizer->takes_any_bytes() && arguments.crlf_handling == "normalise")
