@@ -173,8 +173,10 @@ class FolderReader {
     JsonTokenizerSettings settings;
     if (const std::string token = configured_token("eos_token"); !token.empty()) settings.end_piece = token;
     const std::string tokenizer_class = config_.value("tokenizer_class", std::string());
-    if (puts_token_in_front(tokenizer_class) && config_.value("add_bos_token", nullptr) != nullptr)
-      settings.begin_piece = config_.value("add_bos_token", true) ? configured_token("bos_token") : "";
+    if (!puts_token_in_front(tokenizer_class) || config_.value("add_bos_token", nullptr) == nullptr) return settings;
+    // Without bos_token the post-processor states the token in front of a text.
+    if (!config_.value("add_bos_token", true)) settings.begin_piece = "";
+    else if (const std::string token = configured_token("bos_token"); !token.empty()) settings.begin_piece = token;
     return settings;
   }
 

@@ -32,6 +32,8 @@ def pattern(regex):
 write("f")
 json.dump({"tokenizer_class": "LlamaTokenizerFast", "add_bos_token": False, "eos_token": "<|end|>"}, open("f/tokenizer_config.json", "w"))
 write("plain")
+write("unnamed")
+json.dump({"tokenizer_class": "LlamaTokenizer", "add_bos_token": True}, open("unnamed/tokenizer_config.json", "w"))
 write("words", pre_tokenizer={"type": "WhitespaceSplit"}, normalizer=None, added_tokens=[], post_processor=None, decoder=None,
       model={"type": "WordLevel", "vocab": {"</s>": 0, "?": 1, "a": 2, "ab": 3}, "unk_token": "?"})
 for name, changes in {
@@ -63,6 +65,7 @@ expect 0 mh-prep lm --vocab words text -o t
 [ "$(mh-prep cat --ids t | head -1)" = "2 3 1 1 0" ] || fail "expected the words a and ab, two unknown words, and the end of the line"
 "$token_ids" --json plain > written.json
 mh-prep lm --vocab written.json text -o t; mh-prep cat --ids t | cmp - <(mh-prep cat --ids u)
+[ "$("$token_ids" --begin unnamed)" = 259 ] || fail "expected the token of the post-processor in front of a text"
 # The folder f states that no token precedes a text, and so does its tokenizer.json.
 mkdir w
 "$token_ids" --json f > w/tokenizer.json
