@@ -325,12 +325,63 @@ TEST_CASE("the model Unigram has the segmentation of the highest score", "[token
     RC_ASSERT(text == word);
     RC_ASSERT(std::abs(score - best[word.size()]) < 1e-9);
   }));
+  CHECK(rc::check("equal scores", [] {
+    // Many segmentations have equal sums. The naive reference adds scores from left to right; of equal sums the one
+    // whose last piece begins first remains.
+    std::map<std::string, std::pair<int32_t, double>> pieces;
+    Json vocabulary = Json::array({{"?", 0.0}});
+    for (const char* piece : {"a", "b", "ab", "ba", "aa", "bab", "aab"}) {
+      const double score = -0.1 * *rc::gen::inRange(1, 9);
+      const double rounded_score = std::stod(str(score));
+      pieces[piece] = {static_cast<int32_t>(vocabulary.size()), rounded_score};
+      vocabulary.push_back({piece, rounded_score});
+    }
+    const auto word =
+        *rc::gen::resize(12, rc::gen::nonEmpty(rc::gen::container<std::string>(rc::gen::element('a', 'b'))));
+    std::vector<double> best(word.size() + 1, -1e9);
+    std::vector<TokenIds> best_tokens(word.size() + 1);
+    best[0] = 0;
+    for (size_t end = 1; end <= word.size(); ++end)
+      for (size_t begin = 0; begin < end; ++begin)
+        if (const auto piece = pieces.find(word.substr(begin, end - begin));
+            piece != pieces.end() && best[begin] + piece->second.second > best[end]) {
+          best[end] = best[begin] + piece->second.second;
+          best_tokens[end] = best_tokens[begin];
+          best_tokens[end].push_back(piece->second.first);
+        }
+    RC_ASSERT(model_tokens({{"type", "Unigram"}, {"vocab", vocabulary}, {"unk_id", 0}}, word) == best_tokens.back());
+  }));
   const Json pieces = Json::array({{"?", 0.0}, {"a", -1.0}, {"<0x78>", -5.0}});
   CHECK(model_tokens({{"type", "Unigram"}, {"vocab", pieces}, {"unk_id", 0}}, "axyza") == TokenIds{1, 0, 1});
   CHECK(model_tokens({{"type", "Unigram"}, {"vocab", pieces}, {"unk_id", 0}, {"byte_fallback", true}}, "xxa") ==
         TokenIds{2, 2, 1});
   CHECK(model_tokens({{"type", "Unigram"}, {"vocab", pieces}, {"unk_id", 0}, {"byte_fallback", true}}, "xya") ==
         TokenIds{0, 1});
+}
+
+TEST_CASE("scores of Unigram are rounded and compared as in tokenizers 0.22", "[tokenizer-json]") {
+  const auto segments = [](const std::vector<std::pair<const char*, double>>& scores, const std::string& word) {
+    Json vocabulary = Json::array();
+    vocabulary.push_back(Json::array({"?", 0.0}));
+    for (const auto& [piece, score] : scores) vocabulary.push_back(Json::array({piece, score}));
+    Words result;
+    for (int32_t token : model_tokens({{"type", "Unigram"}, {"vocab", vocabulary}, {"unk_id", 0}}, word))
+      result.push_back(vocabulary[static_cast<size_t>(token)][0].get<std::string>());
+    return result;
+  };
+  // Of equal sums the segmentation remains whose last piece begins first.
+  CHECK(segments({{"a", -1}, {"b", -1}, {"ab", -2}}, "ab") == Words{"ab"});
+  CHECK(segments({{"a", -1}, {"b", -1}, {"c", -1}, {"ab", -2}, {"bc", -2}}, "abc") == Words{"a", "bc"});
+  // Sums are fp64; in fp32 the scores of "ab" equal -2.
+  CHECK(segments({{"a", -1}, {"b", -1}, {"ab", -2.0000000001}}, "ab") == Words{"a", "b"});
+  CHECK(segments({{"a", -1}, {"b", -1}, {"ab", -1.9999999999}}, "ab") == Words{"ab"});
+  // Scores are added from left to right: (-0.8 - 0.2) - 0.2 = -1.2, but -0.8 + (-0.2 - 0.2) = -1.2000000000000002.
+  CHECK(segments({{"a", -0.8}, {"b", -0.2}, {"c", -0.2}, {"abc", -1.2000000000000002}}, "abc") == Words{"a", "b", "c"});
+  // tokenizers reads -1.3948980098582995 as the next lower double, and -0.9611624983327085 as the next higher one.
+  CHECK(segments({{"a", -0.5}, {"b", -0.8948980098582995}, {"ab", -1.3948980098582995}}, "ab") == Words{"a", "b"});
+  CHECK(segments({{"a", -0.5}, {"b", -0.9611624983327085}, {"ab", -1.4611624983327085}}, "ab") == Words{"a", "b"});
+  // The score of the unknown "x" is the lowest score minus 10.
+  CHECK(segments({{"a", -1}, {"xa", -12}}, "xa") == Words{"xa"});
 }
 
 TEST_CASE("decoders of tokenizer.json convert pieces to text", "[tokenizer-json]") {
