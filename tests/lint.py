@@ -76,7 +76,7 @@ def check_manual():
 def check_paths():
     """Returns one line for each path in the docs that does not exist; skips paths with placeholders such as NAME."""
     lines = []
-    for page in files("README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/glossary.md", "docs/performance.md"):
+    for page in files("README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/glossary.md", "docs/open-weights.md", "docs/performance.md"):
         text = page.read_text(encoding="utf-8")
         for path in re.findall(r"`((?:configs|data_scripts|docs|kernels|lib|man|tests|tools)/[^\s`]*)`", text):
             if not re.search(r"[A-Z]{3}", path) and not any(list(ROOT.glob(name)) for name in (path, path + ".in")):  # the build makes NAME.h from NAME.h.in
