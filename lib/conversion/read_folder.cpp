@@ -296,7 +296,8 @@ class FolderReader {
     for (const nn::Parameter& parameter : model_.model->parameters().all())
       shapes[parameter.name()] = shape_of(parameter);
     for (const TensorPair& pair : names_.pairs) {
-      Location location{&pair};
+      Location location;
+      location.pair = &pair;
       for (const std::string& name : pair.multihead_names) {
         const auto shape = shapes.find(name);
         if (shape == shapes.end())  // a bug: tensor_names() and the model follow the same settings
