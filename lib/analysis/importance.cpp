@@ -76,7 +76,7 @@ void check_importance(const std::string& name, const std::string& where, model::
             "use --side score, value or output");
     if (const std::string reason = importance->why_undefined(model, *layer, side); !reason.empty())
       refuse(side == SideSelection::whole
-                 ? "a measure that scores each head as a unit in every layer"
+                 ? "a measure that is defined for whole heads in every layer"
                  : str("a measure that is defined for ", name_of(side), " heads in every layer"),
              str("'", name, "', which is undefined in ", layer->layer_spec().name, ", since ", reason),
              str("use another measure, such as ", side == SideSelection::score ? "taylor" : "avg-l2-outputs"));

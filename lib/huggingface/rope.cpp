@@ -222,9 +222,9 @@ void write_scaling(const Settings& layer, const RopeFormat& format, bool with_or
 
 Settings read_rope(const JsonConfig& config, const std::optional<JsonConfig>& parameters, const RopeFormat& format,
                    double base, const RopeSizes& sizes) {
-  const char* partial_key = format.partial_key != nullptr ? format.partial_key : "partial_rotary_factor";
-  double partial = config.value(partial_key, format.default_partial).get<double>();
-  std::string partial_place = config.path() + ": " + partial_key;
+  const char* rotary_fraction_key = format.rotary_fraction_key != nullptr ? format.rotary_fraction_key : "partial_rotary_factor";
+  double partial = config.value(rotary_fraction_key, format.default_rotary_fraction).get<double>();
+  std::string partial_place = config.path() + ": " + rotary_fraction_key;
   if (parameters) {
     for (const std::string& key : parameters->keys())
       if (std::ranges::count(kKnownKeys, key) == 0)
@@ -236,7 +236,7 @@ Settings read_rope(const JsonConfig& config, const std::optional<JsonConfig>& pa
       partial_place = parameters->path() + ": partial_rotary_factor";
     }
   }
-  if (format.partial_key == nullptr && partial != 1)
+  if (format.rotary_fraction_key == nullptr && partial != 1)
     refuse_input(partial_place, "1, since all elements of a head rotate in this architecture", Json(partial).dump(),
                  kCopyConfig);
   if (!(base > 0))
@@ -269,7 +269,7 @@ Json rope_parameters(const Settings& layer, const RopeFormat& format, const Rope
   Json parameters = Json::object();
   parameters["rope_type"] = &scaling == scalings().data() ? "default" : scaling.name;
   parameters["rope_theta"] = setting_or(layer, "rotary.base", format.default_base);
-  if (format.partial_key != nullptr)
+  if (format.rotary_fraction_key != nullptr)
     parameters["partial_rotary_factor"] = partial_of(rotary_size(layer, sizes.head_size), sizes.head_size);
   write_scaling(layer, format, true, parameters);
   return parameters;
@@ -286,8 +286,8 @@ Json rope_scaling(const Settings& layer, const RopeFormat& format) {
 
 void write_rope(const Settings& layer, const RopeFormat& format, const RopeSizes& sizes, Json& config) {
   config[format.base_key] = setting_or(layer, "rotary.base", format.default_base);
-  if (format.partial_key != nullptr)
-    config[format.partial_key] = partial_of(rotary_size(layer, sizes.head_size), sizes.head_size);
+  if (format.rotary_fraction_key != nullptr)
+    config[format.rotary_fraction_key] = partial_of(rotary_size(layer, sizes.head_size), sizes.head_size);
   config["rope_scaling"] = rope_scaling(layer, format);
   config["rope_parameters"] = rope_parameters(layer, format, sizes);
   // transformers 4 reads the original length of longrope at the top only.

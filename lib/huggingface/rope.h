@@ -15,8 +15,8 @@ struct RopeFormat {
   double default_base = 10000;
   const char* base_key = "rope_theta";
   // Key of the part of a head's elements that rotate; null: all elements rotate.
-  const char* partial_key = nullptr;
-  double default_partial = 1;
+  const char* rotary_fraction_key = nullptr;
+  double default_rotary_fraction = 1;
   // Default of original_max_position_embeddings; 0: the value in rope_parameters, or else max_position_embeddings.
   int64_t default_original_length = 0;
   // Whether the only scaling is longrope, for which older files have the names su and yarn.

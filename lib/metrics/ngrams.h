@@ -19,18 +19,18 @@ class NgramMatcher {
   void match(TokenIds hypothesis, std::span<const TokenIds> references, std::span<int64_t> matches);
 
  private:
-  // Hash map with open addressing from (number of the first n - 1 tokens, last token) to the number of an n-gram.
-  class NgramNumbers {
+  // Hash map with open addressing from (id of the first n - 1 tokens, last token) to the id of an n-gram.
+  class NgramIds {
    public:
     void clear(size_t capacity);        // removes all entries and makes room for `capacity` entries
-    uint32_t add(uint64_t key);         // returns the number of `key`; assigns the next number to a new key
-    uint32_t find(uint64_t key) const;  // returns the number of `key`; kNone if the key is absent
+    uint32_t add(uint64_t key);         // returns the id of `key`; assigns the next id to a new key
+    uint32_t find(uint64_t key) const;  // returns the id of `key`; kNone if the key is absent
     uint32_t size() const { return size_; }
 
    private:
     struct Slot {
       uint64_t key;
-      uint32_t number;
+      uint32_t id;
     };
     size_t locate(uint64_t key) const;
     std::vector<Slot> slots_;
@@ -40,16 +40,16 @@ class NgramMatcher {
   // An n-gram of the hypothesis that also occurs in a reference.
   struct NgramStart {
     size_t position;  // index of its first token
-    uint32_t number;  // number of the n-gram in `ngram_numbers_`
+    uint32_t id;      // id of the n-gram in `ngram_ids_`
   };
-  // Replaces the numbers of (n - 1)-grams in `reference_numbers_` by the numbers of n-grams, sets `max_counts_`,
+  // Replaces the ids of (n - 1)-grams in `reference_ids_` by the ids of n-grams, sets `max_counts_`,
   // and resets `counts_` to 0.
-  void assign_reference_numbers(std::span<const TokenIds> references, size_t n);
+  void assign_reference_ids(std::span<const TokenIds> references, size_t n);
 
-  NgramNumbers ngram_numbers_;
-  // [reference][position]: number of the n-gram that starts at this position of the reference.
-  std::vector<std::vector<uint32_t>> reference_numbers_;
-  // By number of the n-gram: largest count in one reference; count in the current sentence.
+  NgramIds ngram_ids_;
+  // [reference][position]: id of the n-gram that starts at this position of the reference.
+  std::vector<std::vector<uint32_t>> reference_ids_;
+  // By id of the n-gram: largest count in one reference; count in the current sentence.
   std::vector<int64_t> max_counts_, counts_;
   std::vector<NgramStart> starts_;
 };

@@ -23,7 +23,8 @@ SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 NUMBERS = {"F32": 0, "F16": 1, "Q4_1": 3, "Q8_0": 8}  # numbers of the tensor types in GGUF
 TYPES_OF_VALUES = {bool: (7, "?"), int: (4, "I"), float: (6, "f")}
 CHECKED_TEXT = "the the 12 x\n"
-# "the": t and he; " the": one piece; a blank; two digits, each a word, although 1 and 2 are a merge; " x": two pieces; the line end.
+# The pieces of CHECKED_TEXT: "the" gives t and he, and " the" one piece. The space before 12 is a piece. 1 and 2 are two pieces, since
+# each digit is a word of its own, to which the merge "1 2" does not apply. " x" gives two pieces, and the line feed one.
 CHECKED_PIECES = ["t", "he", "\u0120the", "\u0120", "1", "2", "\u0120", "x", "\u010a"]
 
 
