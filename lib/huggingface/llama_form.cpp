@@ -240,13 +240,17 @@ std::map<std::string, std::string> LlamaForm::vocabulary_files(const text::Token
   return huggingface::vocabulary_files(*tokenizers.target, settings.at("model.max_positions").get<int64_t>(), name);
 }
 
-std::vector<std::string> layer_types(const JsonConfig& config, size_t num_layers) {
-  const auto types = config.texts("layer_types");
-  if (!types) return {};
-  for (const std::string& type : *types)
+void require_attention_layers(const JsonConfig& config) {
+  for (const std::string& type : config.texts("layer_types").value_or(std::vector<std::string>()))
     if (type != kFullAttention && type != kSlidingAttention)
       refuse_input(config.path() + ": layer_types", str(kFullAttention, " or ", kSlidingAttention), type,
                    "use a model with only these types of layers, which multihead supports");
+}
+
+std::vector<std::string> layer_types(const JsonConfig& config, size_t num_layers) {
+  require_attention_layers(config);
+  const auto types = config.texts("layer_types");
+  if (!types) return {};
   if (types->size() != num_layers)
     refuse_input(config.path() + ": layer_types", str("a type for each of the ", count_of(num_layers, "layer")),
                  count_of(types->size(), "type"), "copy config.json from the source of the model");

@@ -89,8 +89,10 @@ class LlamaForm : public Architecture {
 
 // Functions that the families share.
 
+// Throws Error(input) if layer_types in config.json has other words than full_attention and sliding_attention.
+void require_attention_layers(const JsonConfig& config);
 // Returns the values of layer_types in config.json, one for each layer; empty if the key is missing or null. Throws
-// Error(input) for other words than full_attention and sliding_attention, and for another number of layers.
+// Error(input) for other words, as require_attention_layers() does, and for another number of layers.
 std::vector<std::string> layer_types(const JsonConfig& config, size_t num_layers);
 constexpr const char* kFullAttention = "full_attention";
 constexpr const char* kSlidingAttention = "sliding_attention";

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "huggingface/llama_form.h"
 
 namespace mh::huggingface {
 
@@ -171,6 +172,8 @@ void refuse_unsupported_settings(const JsonConfig& config) {
     if (const Json value = config.value(key, nullptr); is_set(value))
       refuse_input(config.path() + ": " + key, "attention without gates on its output", value.dump(),
                    "use a model without these gates");
+  // The copy leaves the key unread, so that it is reported if the architecture ignores it.
+  require_attention_layers(JsonConfig(config));
   if (config.value("per_layer_config", nullptr) != nullptr)
     refuse_input(config.path() + ": per_layer_config", "layers of equal shapes", "layers with settings of their own",
                  "use a model without this key");

@@ -17,7 +17,7 @@ void refuse_adapter(const std::string& folder);
 std::unique_ptr<Architecture> find_architecture(const JsonConfig& config);
 
 // Throws Error(input) for settings that no architecture supports: quantised weights, experts, layers of different
-// shapes, and gates on the output of attention.
+// shapes, types of layers other than attention with or without a window, and gates on the output of attention.
 void refuse_unsupported_settings(const JsonConfig& config);
 
 // Returns what the presence of a tensor with this name shows, such as "a mixture of experts", if multihead does not

@@ -11,8 +11,8 @@ expect_refused() {
 # Errors that can be tested without transformers.
 mkdir empty none llama
 expect_refused 3 "config.json" empty
-echo '{"model_type": "llama"}' > llama/config.json
-expect_refused 3 '"bert" or "gpt2"' llama
+echo '{"model_type": "gpt3"}' > llama/config.json
+expect_refused 3 "did you mean 'gpt2'?" llama
 echo '{"model_type": 3}' > llama/config.json
 expect_refused 3 "text" llama
 echo 'GPT' > llama/config.json
@@ -143,7 +143,7 @@ done <<'T'
 gpt2|{"scale_attn_by_inverse_layer_idx": true}|scale_attn_by_inverse_layer_idx
 gpt2|{"scale_attn_weights": false}|scale_attn_weights
 gpt2|{"add_cross_attention": true}|add_cross_attention
-gpt2|{"activation_function": "silu"}|activation_function
+gpt2|{"activation_function": "quick_gelu"}|activation_function
 gpt2|{"n_embd": "32"}|a whole number
 gpt2|{"n_embd": 16}|as in config.json
 gpt2|{"n_layer": 3}|h.2.ln_1.weight
@@ -153,7 +153,7 @@ gpt2-other|{"tie_word_embeddings": true}|tie_word_embeddings
 bert|{"position_embedding_type": "relative_key"}|position_embedding_type
 bert|{"is_decoder": true}|is_decoder
 bert|{"add_cross_attention": true}|add_cross_attention
-bert|{"hidden_act": "swish"}|hidden_act
+bert|{"hidden_act": "quick_gelu"}|hidden_act
 bert|{"architectures": ["BertForTokenClassification"]}|BertForTokenClassification
 bert|{"architectures": ["BertForSequenceClassification"], "problem_type": "multi_label_classification"}|problem_type
 bert|{"architectures": ["BertForSequenceClassification"], "problem_type": "regression"}|2 outputs

@@ -6,32 +6,14 @@
 #include "base/file.h"
 #include "base/unicode.h"
 #include "fixtures/folder.h"
+#include "fixtures/huggingface_settings.h"
 #include "fixtures/status.h"
 #include "huggingface/architecture.h"
 #include "text/folder_tokenizer.h"
 
 using namespace mh;
 using namespace mh::huggingface;
-
-namespace {
-
-JsonConfig config(const std::string& text) { return {text, "config.json"}; }
-
-Settings settings_from(const std::string& type, const std::string& text, const std::set<std::string>& tensors = {}) {
-  return architectures().make(type, "model_type")->settings(config(text), tensors);
-}
-
-std::string refusal_message(const std::string& type, const std::string& text) {
-  try {
-    settings_from(type, text);
-  } catch (const Error& error) {
-    CHECK(error.exit() == Exit::input);
-    return error.what();
-  }
-  return "";
-}
-
-}  // namespace
+using namespace huggingface_settings;
 
 TEST_CASE("JsonConfig returns defaults for missing and null values and refuses values of another type",
           "[huggingface]") {
@@ -151,10 +133,44 @@ TEST_CASE("tensor names of old checkpoints (gamma, beta, with prefix) are conver
   CHECK(canonical_name("h.0.ln_1.weight", "transformer.") == "h.0.ln_1.weight");
 }
 
+TEST_CASE("a buffer of a layer is recognised by its whole name, not by its ending", "[huggingface]") {
+  CHECK(name_in_layer("layers.12.attention.bias", "layers.") == "attention.bias");
+  for (const char* name : {"layers.attention.bias", "layers.01.attention.bias", "layers.1", "layer.1.attention.bias",
+                           "layers.-1.attention.bias", "layers.1x.attention.bias"})
+    CHECK(name_in_layer(name, "layers.").empty());
+  const auto is_buffer = [](const char* type, const char* name) {
+    return architectures().make(type, "model_type")->is_buffer(name);
+  };
+  CHECK(is_buffer("gpt2", "h.0.attn.bias"));
+  CHECK(is_buffer("gpt2", "h.11.attn.masked_bias"));
+  CHECK_FALSE(is_buffer("gpt2", "h.0.attn.c_attn.bias"));
+  CHECK_FALSE(is_buffer("gpt2", "h.0.mlp.attn.bias"));
+  CHECK(is_buffer("gpt_neox", "layers.0.attention.bias"));
+  CHECK(is_buffer("gpt_neox", "layers.0.attention.masked_bias"));
+  CHECK(is_buffer("gpt_neox", "layers.0.attention.rotary_emb.inv_freq"));
+  CHECK_FALSE(is_buffer("gpt_neox", "layers.0.attention.dense.bias"));
+  CHECK_FALSE(is_buffer("gpt_neox", "layers.0.attention.query_key_value.bias"));
+  CHECK(is_buffer("llama", "layers.0.self_attn.rotary_emb.inv_freq"));
+  CHECK_FALSE(is_buffer("llama", "layers.0.self_attn.o_proj.bias"));
+  CHECK(is_buffer("bert", "embeddings.position_ids"));
+}
+
+TEST_CASE("settings with lists of numbers and with overrides of layers survive the form of TOML", "[huggingface]") {
+  const Settings settings{{"attention.rotary.short_factors", Json::array({1.0, 1.25, 1e-5})},
+                          {"attention.rotary.long_factors", Json::array()},
+                          {"attention.group_sizes", Json::array({2, 3})},
+                          {"attention.transform", Json::array({"qk-norm", "rotary"})},
+                          {"attention.decoder.self.3.transform", Json::array()},
+                          {"attention.decoder.self.3.rotary.base", 1000000.0},
+                          {"attention.decoder.self.13.window", 5},
+                          {"model.norm_epsilon", 1e-6}};
+  CHECK(settings_of(toml_of(settings)) == settings);
+}
+
 TEST_CASE("an unsupported setting of config.json is refused, and the message names its key or value", "[huggingface]") {
   CHECK_THAT(refusal_message("gpt2", R"({"scale_attn_by_inverse_layer_idx": true})"),
              Catch::Contains("inverse_layer_idx"));
-  CHECK_THAT(refusal_message("gpt2", R"({"activation_function": "silu"})"), Catch::Contains("\"silu\""));
+  CHECK_THAT(refusal_message("gpt2", R"({"activation_function": "quick_gelu"})"), Catch::Contains("\"quick_gelu\""));
   CHECK_THAT(refusal_message("bert", R"({"position_embedding_type": "relative_key"})"),
              Catch::Contains("relative_key"));
   CHECK_THAT(refusal_message("bert", R"({"is_decoder": true})"), Catch::Contains("is_decoder"));
