@@ -4,21 +4,8 @@
 
 #include "base/error.h"
 #include "text/folder_tokenizer.h"
-#include "text/tokenizers.h"
 
 namespace mh::text {
-
-namespace {
-
-// Returns whether `path` is a regular file that starts like a .safetensors file: the length of the JSON header in eight
-// bytes, then '{'.
-bool is_checkpoint(const std::string& path) {
-  if (!MappedFile::is_mappable(path)) return false;
-  char first_bytes[9];
-  return open_source(path)->read_exactly(first_bytes, sizeof first_bytes) && first_bytes[8] == '{';
-}
-
-}  // namespace
 
 void BertVocabularyOptions::check() const {
   if (vocabulary_path.empty() == wordpiece_path.empty())
@@ -42,8 +29,7 @@ std::unique_ptr<WordPieceTokenizer> BertVocabularyOptions::load() const {
   check();
   const BertNormalisation normalisation = bert_normalisation(cased, strip_accents);
   if (!wordpiece_path.empty()) return read_wordpiece_vocabulary(wordpiece_path, normalisation);
-  auto tokenizer = is_checkpoint(vocabulary_path) ? std::move(tokenizers_of(io::Checkpoint(vocabulary_path)).target)
-                                                  : load_tokenizer(vocabulary_path);
+  auto tokenizer = load_tokenizer(vocabulary_path);
   require_wordpiece(*tokenizer, vocabulary_path);
   return std::unique_ptr<WordPieceTokenizer>(static_cast<WordPieceTokenizer*>(tokenizer.release()));
 }

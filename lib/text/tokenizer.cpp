@@ -8,11 +8,14 @@
 
 #include "base/empty_input.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/text.h"
+#include "io/checkpoint.h"
 #include "text/byte_bpe.h"
 #include "text/folder_tokenizer.h"
 #include "text/json_tokenizer.h"
 #include "text/sentencepiece_tokenizer.h"
+#include "text/tokenizers.h"
 #include "text/vocabulary_types.h"
 #include "text/wordpiece.h"
 
@@ -98,11 +101,25 @@ std::unique_ptr<Tokenizer> parse_tokenizer(const std::string& bytes, const std::
                did_you_mean(file.type, types, "make the vocabulary again with mh-prep vocab"));
 }
 
+namespace {
+
+// Returns whether `path` is a regular file that starts like a .safetensors file: the length of the JSON header, below
+// 2^48, in eight bytes with the lowest first, then '{'.
+bool is_checkpoint(const std::string& path) {
+  if (!MappedFile::is_mappable(path)) return false;
+  char first_bytes[9];
+  return open_source(path)->read_exactly(first_bytes, sizeof first_bytes) && first_bytes[6] == 0 &&
+         first_bytes[7] == 0 && first_bytes[8] == '{';
+}
+
+}  // namespace
+
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path) {
   // Bounds the memory for files that are not vocabularies. No usable vocabulary is larger, since the header of a
   // checkpoint, which stores the vocabulary, has at most 100 MB.
   constexpr size_t kMaxVocabularyBytes = 256U << 20;
   if (std::filesystem::is_directory(path)) return read_tokenizer_folder(path);
+  if (is_checkpoint(path)) return std::move(tokenizers_of(io::Checkpoint(path)).target);
   auto source = open_source(path);
   std::string bytes;
   std::vector<char> buffer(1 << 16);

@@ -66,7 +66,8 @@ uint64_t count_unknown(std::span<const int32_t> tokens, const Tokenizer& tokeniz
 
 // Return the tokenizer of a vocabulary file of any type, of a SentencePiece model or of a tokenizer.json, given the
 // bytes of the file or its path. `name` is the file name in messages. load_tokenizer() also takes the path of a Hugging
-// Face model folder (read_tokenizer_folder()). Throw Error(input) if the content is not a vocabulary or is damaged.
+// Face model folder (read_tokenizer_folder()), or of a checkpoint, of which it returns the target vocabulary. Throw
+// Error(input) if the content is not a vocabulary or is damaged.
 std::unique_ptr<Tokenizer> parse_tokenizer(const std::string& bytes, const std::string& name);
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path);
 

@@ -55,7 +55,7 @@ TEST_CASE("scores of a model without masters have the bits of those with bf16 co
               (measure == "weight-norm" || measure == "alpha"));
         // Projections, which weight-norm reads, are product operands without masters; mixing matrices keep masters.
         if (measure == "weight-norm") CHECK_THROWS_AS(importance_of(measure, input), std::logic_error);
-        else CHECK(importance_of(measure, input) == scores);
+        else CHECK((importance_of(measure, input) == scores));
       }
     }
 }

@@ -27,7 +27,8 @@ struct LmOptions {
   void describe(Fields& f) {
     f.field(
         "vocab", vocabulary_path,
-        "vocabulary made by mh-prep vocab, a SentencePiece model, a tokenizer.json, or a model folder of Hugging Face");
+        "vocabulary made by mh-prep vocab, a SentencePiece model, a tokenizer.json, a checkpoint, or a model folder of "
+        "Hugging Face");
     f.field("document", document,
             "unit of text that the end-of-line token follows; blank-line: the lines between blank lines; jsonl: the "
             "string at the key text of the JSON object in each line; all units but line encode the line ends within a "
