@@ -1,7 +1,4 @@
-"""Configuration and peer of the sections that measure a BERT encoder with 6 layers of width 384 and random weights."""
-import json
-
-from measure import allocator_settings, output_of, peer_program
+"""Configuration of the sections that measure a BERT encoder with 6 layers of width 384 and random weights."""
 
 # Configuration of BERT as in transformers, without the task head: keys of [model], then [attention] and [train]. Benchmark
 # sections prepend further lines of [model] and append keys of [train].
@@ -9,10 +6,3 @@ TOML = ("backbone = 'bert'\nlayers = 6\nwidth = 384\nffn = 1536\nnorm = 'post'\n
         "max_positions = 512\nscale_embedding = false\nbert.segments = 2\nbert.embedding_norm = true\nnorm_epsilon = 1e-12\ninit = 'bert'\n"
         "dropout_embedding = 0.1\ndropout_attention = 0.1\ndropout_ffn = 0.1\ndropout_output = 0.1\n"
         "[attention]\nheads = 12\ndropout = 0.1\n[train]\noptimizer.clip_norm = 1.0\n")
-
-
-def run_peer(bench, action, rows, **options):
-    """Runs peers/bert.py, the BERT of transformers, on the device of the project and returns the JSON object that it prints."""
-    options.update(threads=bench.threads, device=bench.device)
-    words = [str(word) for key, value in options.items() for word in (f"--{key}", value)]
-    return json.loads(output_of([*peer_program("bert"), action, rows, *words], allocator_settings).splitlines()[-1])

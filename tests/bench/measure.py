@@ -318,11 +318,16 @@ class Bench:
         toml = ("[model]\nlayers = 4\nwidth = 256\nffn = 1024\n[attention]\nheads = 8\n[train]\nbatch.block = 256\nbatch.tokens = 4096\n")
         return self.throughput(self.make_shard(entries), toml, 4096, warm, updates, "--precision", precision, **processes)
 
-    def train_peer(self, program, is_tuned=True, **options):
-        """Runs the training of peers/PROGRAM.py. Returns its tokens per second, its peak memory in MB and, for translation, its target
-        tokens. `is_tuned`: whether to use the allocator settings that make PyTorch faster and increase its peak memory."""
+    def run_peer(self, program, *arguments, is_tuned=True, **options):
+        """Runs peers/PROGRAM.py and returns the JSON object in its last line. `is_tuned`: whether to use the allocator settings that make
+        PyTorch faster and increase its peak memory."""
         options.update(threads=self.threads, device=self.device)
         words = [str(word) for key, value in options.items() for word in (f"--{key.replace('_', '-')}", value)]
-        result = json.loads(output_of([*peer_program(program), *words], allocator_settings if is_tuned else None).splitlines()[-1])
+        return json.loads(output_of([*peer_program(program), *arguments, *words], allocator_settings if is_tuned else None).splitlines()[-1])
+
+    def train_peer(self, program, is_tuned=True, **options):
+        """Runs the training of peers/PROGRAM.py as run_peer() does. Returns its tokens per second, its peak memory in MB and, for
+        translation, its target tokens."""
+        result = self.run_peer(program, is_tuned=is_tuned, **options)
         metrics = {"tokens/s": result["tokens_per_second"], "MB": result["peak"] / 1e6}
         return {**metrics, "tokens": result["tokens"]} if "tokens" in result else metrics

@@ -24,7 +24,7 @@ def measure(bench):
 
     def peer_side(attention):
         def measure_answers():
-            result = bert.run_peer(bench, "answer", windows, attention=attention)
+            result = bench.run_peer("bert", "answer", windows, attention=attention)
             return {"s": result["seconds"], "questions": result["questions"]}
 
         return side_of_peer(attention, measure_answers)

@@ -36,8 +36,8 @@ def fine_tuning(bench, pieces, lengths, length_of, batchings, peers, warm=3, upd
         return side_of_project(name_of(batching), lambda: {"rows/s": updates * batch / bench.train(shard, toml + keys, warm, updates)[0]})
 
     def peer_side(attention, pad):
-        return side_of_peer(f"{attention}, {pad}", lambda: {"rows/s": bert.run_peer(
-            bench, "train", rows_file, attention=attention, pad=pad, batch=batch, warm=warm, updates=updates)["rows_per_second"]})
+        return side_of_peer(f"{attention}, {pad}", lambda: {"rows/s": bench.run_peer(
+            "bert", "train", rows_file, attention=attention, pad=pad, batch=batch, warm=warm, updates=updates)["rows_per_second"]})
 
     def rows_of(results):
         for batching, (_, bar) in batchings.items():
