@@ -17,10 +17,14 @@ def measure(bench):
     yield Check(lambda: memory_rows(bench, vocabulary))
 
 
+def seconds_of_prep(bench, vocabulary, shard, text):
+    """Runs mh-prep lm on one core and returns its wall time."""
+    return run(pin_to_one_core([bench.tools / "mh-prep", "-q", "lm", "--threads", "1", "--vocab", vocabulary, "-o", shard, text]))[0]
+
+
 def speed_of_prep(bench, megabytes, vocabulary, shard, text):
     """Runs mh-prep lm on one core and returns its speed. `megabytes`: size of the text."""
-    return {"MB/s": megabytes / run(pin_to_one_core([bench.tools / "mh-prep", "-q", "lm", "--threads", "1", "--vocab", vocabulary,
-                                                    "-o", shard, text]))[0]}
+    return {"MB/s": megabytes / seconds_of_prep(bench, vocabulary, shard, text)}
 
 
 def same_ids(bench, shard, ids):
@@ -74,17 +78,25 @@ def wordpieces(bench, text, megabytes):
     else:
         run([bench.tools / "mh-prep", "-q", "vocab", "--type", "wordpiece", "--size", "30000", "-o", vocabulary, text])
         pieces.write_bytes(subprocess.run([bench.tools / "mh-prep", "codes", vocabulary], check=True, capture_output=True).stdout)
-    ids, encoded_shard = bench.folder / "wordpiece.ids", bench.folder / "wordpiece.mhs"
-    project_name = f"mh-prep, WordPiece of {len(pieces.read_bytes().splitlines())}, one core"
+    shard = bench.folder / "wordpiece.mhs"
+    return against_tokenizers(bench, f"mh-prep, WordPiece of {len(pieces.read_bytes().splitlines())}, one core",
+                              lambda: speed_of_prep(bench, megabytes, vocabulary, shard, text), (pieces, text, shard), 6)
+
+
+def against_tokenizers(bench, project_name, speed, files, bar, suffix=""):
+    """Returns the comparison of mh-prep with the package `tokenizers`, of speed and ids. `speed` measures mh-prep; files: (tokenizer of the
+    peer, text, shard that mh-prep writes); `suffix`: last words of the name of the row."""
+    tokenizer, text, shard = files
+    ids, megabytes = shard.with_suffix(".ids"), text.stat().st_size / 1e6
 
     def rows(results):
-        yield TableRow(f"{project_name}, against tokenizers", "MB/s", results[project_name]["MB/s"], results["tokenizers"]["MB/s"], 6)
-        yield property_row("mh-prep, WordPiece, ids of all lines equal to tokenizers", same_ids(bench, encoded_shard, ids))
+        yield TableRow(f"{project_name}, against tokenizers{suffix}", "MB/s", results[project_name]["MB/s"], results["tokenizers"]["MB/s"], bar)
+        yield property_row(f"{project_name}, ids of all lines equal to tokenizers", same_ids(bench, shard, ids))
 
-    return Comparison("mh-prep and tokenizers", [
-        side_of_project(project_name, lambda: speed_of_prep(bench, megabytes, vocabulary, encoded_shard, text)),
+    return Comparison(f"{project_name}, and tokenizers", [
+        side_of_project(project_name, speed),
         side_of_peer("tokenizers", lambda: {"MB/s": megabytes / float(
-            output_of(pin_to_one_core([*peer_program("wordpiece"), pieces, text, ids])))})], rows)
+            output_of(pin_to_one_core([*peer_program("tokenizer"), tokenizer, text, ids])))})], rows)
 
 
 def memory_rows(bench, vocabulary):

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Measures the seconds that the package `tokenizers` needs for BERT's WordPiece on the lines of a text, on one thread, without file I/O.
+"""Measures the seconds that the package `tokenizers` needs for the lines of a text, on one thread, without file I/O.
 
-    peers/wordpiece.py VOCAB.TXT TEXT IDS      writes the ids of each line to IDS
+    peers/tokenizer.py TOKENIZER TEXT IDS      writes the ids of each line to IDS
+
+TOKENIZER: a tokenizer.json, or vocab.txt of BERT. The names of special tokens in the text are encoded as ordinary text.
 """
 import os
 import pathlib
@@ -12,12 +14,19 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers  # noqa: E402
 
 
-def main():
-    vocab, text, ids = map(pathlib.Path, sys.argv[1:4])
-    pieces = vocab.read_text(encoding="utf-8").split("\n")[:-1]
+def wordpiece(path):
+    """Returns BERT's tokenizer with the pieces of vocab.txt."""
+    pieces = path.read_text(encoding="utf-8").split("\n")[:-1]
     tokenizer = Tokenizer(models.WordPiece({piece: i for i, piece in enumerate(pieces)}, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return tokenizer
+
+
+def main():
+    path, text, ids = map(pathlib.Path, sys.argv[1:4])
+    tokenizer = Tokenizer.from_file(str(path)) if path.suffix == ".json" else wordpiece(path)
+    tokenizer.encode_special_tokens = True
     lines = text.read_bytes().decode("utf-8").removesuffix("\n").split("\n")
     start_time = time.perf_counter()
     encodings = tokenizer.encode_batch_fast(lines, add_special_tokens=False)  # without character offsets
