@@ -23,7 +23,7 @@ try:
     import torch
     import torch.nn.functional as F
 
-    from peers import decoder, shuffle
+    from peers import decoder, modern_decoder, shuffle
 except ImportError as error:
     print(f"expected the packages PyTorch and safetensors; found: {error}; install both packages")
     sys.exit(77)
@@ -91,6 +91,7 @@ def main():
     parser.add_argument("--lr", type=float, default=5e-4, help="learning rate after the warm-up [5e-4]")
     parser.add_argument("--warmup", type=int, default=100, help="length of the warm-up in updates [100]")
     parser.add_argument("--tokens", type=int, default=100, help="length of the text in batches [100]")
+    parser.add_argument("--modern", action="store_true", help="train the decoder of the section `modern_training`")
     parser.add_argument("--verbose", action="store_true", help="print the loss and its error every ten updates")
     args = parser.parse_args()
     num_words, layers, d, h, f, n, batch = (7996, 4, 256, 8, 1024, 256, 1024) if args.full else (500, 2, 64, 4, 128, 64, 512)
@@ -100,10 +101,11 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = corpora.Folder(args.tools, name)
         folder.make_text_shard(num_words, args.tokens * batch)
+        size = modern_decoder.ModelSize(layers, d, h, h // 4, f)
+        model_toml = size.toml(n, batch) if args.modern else (
+            f"[model]\nlayers = {layers}\nwidth = {d}\nffn = {f}\n[attention]\nheads = {h}\n[train]\nbatch.block = {n}\nbatch.tokens = {batch}\n")
         (folder.path / "model.toml").write_text(
-            f"[model]\nlayers = {layers}\nwidth = {d}\nffn = {f}\n[attention]\nheads = {h}\n"
-            f"[train]\nseed = {seed}\nbatch.block = {n}\nbatch.tokens = {batch}\nlr = {lr}\nlog_every = '1u'\n"
-            "validation.every = '0u'\ncheckpoint.every = '0u'\n")
+            f"{model_toml}seed = {seed}\nlr = {lr}\nlog_every = '1u'\nvalidation.every = '0u'\ncheckpoint.every = '0u'\n")
         train = ("mh-train", "-q", "--config", "model.toml", "--train", "text.mhs", "--threads", args.threads)
         # One update with learning rate 0 writes a checkpoint of the initial weights.
         folder.run(*train, "--out", "start", "--set", "train.length='1u'", "--set", "train.lr=0.0")
@@ -114,7 +116,7 @@ def main():
         weights = safetensors.torch.load_file(folder.path / "start/last.safetensors")
         tokens = tokens_of(folder)
         vocabulary = weights["decoder.embedding.weight"].shape[0]
-        models = [decoder.Decoder(vocabulary, layers, d, h, f, n) for _ in range(2)]
+        models = [modern_decoder.ModernDecoder(vocabulary, n, size) if args.modern else decoder.Decoder(vocabulary, layers, d, h, f, n) for _ in range(2)]
         for model in models:
             model.load_project(weights)
         models[1].double()

@@ -64,6 +64,13 @@ class Layer(nn.Module):
         self.load_state_dict({name: tensor for name, tensor in state.items() if tensor is not None})
 
 
+def load_project_layers(layers, tensors):
+    """Loads the weights of all layers from a checkpoint of mh-train. `tensors`: {name: tensor}."""
+    for i, layer in enumerate(layers):
+        prefix = f"decoder.layers.{i}."
+        layer.load_project({name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)})
+
+
 class Decoder(nn.Module):
     def __init__(self, vocabulary, layers=4, d=256, h=8, f=1024, n=256, layer=Layer):
         super().__init__()
@@ -87,9 +94,7 @@ class Decoder(nn.Module):
         self.load_state_dict({"embedding.weight": tensors["decoder.embedding.weight"],
                               "norm.weight": tensors["decoder.norm.weight"], "norm.bias": tensors["decoder.norm.bias"],
                               "positions": self.positions}, strict=False)
-        for i, layer in enumerate(self.layers):
-            prefix = f"decoder.layers.{i}."
-            layer.load_project({name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)})
+        load_project_layers(self.layers, tensors)
 
 
 def optimizer_of(model, lr):
