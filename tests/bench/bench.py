@@ -10,6 +10,8 @@ Training runs use random text and a new process per round; the clock starts afte
 times at which the lines of its log appear. For speed, a peer runs with glibc settings that keep freed memory (MALLOC_*), which make
 the peer faster; the peak memory of its training is measured without these settings, since they increase it.
 
+The sections of SmolLM2-135M read its folder from MH_SMOLLM2; if this variable is unset, data_scripts/smollm2 makes the folder once.
+
     ./run bench --only attention,start --rounds 3
     bench.py --tools FOLDER --device cuda --only attention
 """
@@ -54,7 +56,8 @@ def section_lines():
 
 def parser_of(doc, rounds):
     """Returns a parser of the options that bench.py and versions.py share."""
-    descriptions = "".join(f"  {name:<15} {description}\n" for name, description in sections.listing())
+    width = max(len(name) for name, _ in sections.listing())
+    descriptions = "".join(f"  {name:<{width}} {description}\n" for name, description in sections.listing())
     parser = argparse.ArgumentParser(description=doc, epilog=f"sections:\n{descriptions}", formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=rounds, help=f"number of rounds of each comparison [{rounds}]")
     parser.add_argument("--threads", type=int, default=2, help="number of threads of each measured program [2]")

@@ -318,12 +318,16 @@ class Bench:
         toml = ("[model]\nlayers = 4\nwidth = 256\nffn = 1024\n[attention]\nheads = 8\n[train]\nbatch.block = 256\nbatch.tokens = 4096\n")
         return self.throughput(self.make_shard(entries), toml, 4096, warm, updates, "--precision", precision, **processes)
 
+    def peer_command(self, program, *arguments, **options):
+        """Returns the command that runs peers/PROGRAM.py with the threads and the device of the project."""
+        options.update(threads=self.threads, device=self.device)
+        words = [word for key, value in options.items() for word in (f"--{key.replace('_', '-')}", value)]
+        return [*peer_program(program), *arguments, *words]
+
     def run_peer(self, program, *arguments, is_tuned=True, **options):
         """Runs peers/PROGRAM.py and returns the JSON object in its last line. `is_tuned`: whether to use the allocator settings that make
         PyTorch faster and increase its peak memory."""
-        options.update(threads=self.threads, device=self.device)
-        words = [str(word) for key, value in options.items() for word in (f"--{key.replace('_', '-')}", value)]
-        return json.loads(output_of([*peer_program(program), *arguments, *words], allocator_settings if is_tuned else None).splitlines()[-1])
+        return json.loads(output_of(self.peer_command(program, *arguments, **options), allocator_settings if is_tuned else None).splitlines()[-1])
 
     def train_peer(self, program, is_tuned=True, **options):
         """Runs the training of peers/PROGRAM.py as run_peer() does. Returns its tokens per second, its peak memory in MB and, for
