@@ -2,15 +2,16 @@
 import difflib
 
 from sections import (answering, attention, beam, cut, equality, fine_tuning, gpu_training, large_models, metrics, modern_generation, modern_scan,
-                      modern_scoring, modern_training, prep, reading, scale, scan, spectra, stage_equality, stages, start, training, translation)
+                      modern_scoring, modern_training, prep, reading, scale, scan, spectra, stage_equality, stages, start, tokenizer_json,
+                      training, translation)
 
 # The sections in the order in which bench.py runs them.
 SECTIONS = {module.__name__.rpartition(".")[2]: module
             for module in (training, translation, stages, attention, gpu_training, start, prep, reading, metrics, scan, spectra, cut,
                            beam, fine_tuning, answering, scale, modern_training, modern_scoring, modern_generation, modern_scan,
-                           large_models, equality, stage_equality)}
+                           large_models, tokenizer_json, equality, stage_equality)}
 GROUPS = {"analysis": ("scan", "spectra", "cut"), "encoder": ("fine_tuning", "answering"),
-          "modern": ("modern_training", "modern_scoring", "modern_generation", "modern_scan", "large_models")}
+          "modern": ("modern_training", "modern_scoring", "modern_generation", "modern_scan", "large_models", "tokenizer_json")}
 
 
 def listing():
