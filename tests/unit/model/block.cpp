@@ -126,8 +126,7 @@ struct Reference : reference::NaiveSublayers {
 };
 
 Reference make_reference(LanguageModel& model, const LayerCase& c) {
-  Reference r{{model, false}};
-  r.norm_position = c.norm, r.residual = c.residual;
+  Reference r{{model, false}, c.norm, c.residual};
   r.norm_type = c.is_rms ? NormType::rms : NormType::layer;
   const std::map<std::string, Activation> activations{{"relu", Activation::relu},
                                                       {"gelu", Activation::gelu},
