@@ -74,12 +74,19 @@ at::Tensor rotated(const at::Tensor& x, const RotaryRows& rows, Direction direct
   return y;
 }
 
-// Returns whether the gradients of a joint projection may be changed in place: they are adjacent slices of one tensor,
-// and nothing but `gradients` references this tensor.
-bool may_change_in_place(const variable_list& gradients) {
-  for (const at::Tensor& g : gradients)
-    if (!g.defined() || g.use_count() != 1) return false;
-  return gradients[0].storage().use_count() == gradients.size() && are_adjacent_slices(gradients);
+// Returns uninitialised tensors with the shapes of q, k and v that are adjacent slices of one tensor, as in a joint
+// projection. The numbers of positions must be equal.
+variable_list allocate_adjacent(const variable_list& shapes) {
+  int64_t width = 0, offset = 0;
+  for (const at::Tensor& x : shapes) width += x.size(1) * x.size(3);
+  const at::Tensor joint = at::empty({shapes[0].size(0), shapes[0].size(2), width}, shapes[0].options());
+  variable_list slices;
+  for (const at::Tensor& x : shapes) {
+    const int64_t slice_width = x.size(1) * x.size(3);
+    slices.push_back(joint.narrow(2, offset, slice_width).unflatten(2, {x.size(1), x.size(3)}).transpose(1, 2));
+    offset += slice_width;
+  }
+  return slices;
 }
 
 struct Rotation : torch::autograd::Function<Rotation> {
@@ -90,16 +97,18 @@ struct Rotation : torch::autograd::Function<Rotation> {
     return {rotated(q, query_rows, Direction::forward), rotated(k, key_rows, Direction::forward), v};
   }
 
-  // The parameter is a reference, so that `gradients` has the only references to its tensors unless a hook has others.
-  static variable_list backward(AutogradContext* context, variable_list& gradients) {
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto saved = context->get_saved_variables();
     const RotaryRows rows[] = {{saved[0], saved[1]}, {saved[2], saved[3]}};
-    const bool is_in_place = may_change_in_place(gradients);
-    for (size_t i = 0; i < 2; ++i) {
-      at::Tensor& g = gradients[i];
-      if (is_in_place) rotate_to(g, rows[i], Direction::inverse, g);
-      else if (g.defined()) g = rotated(g, rows[i], Direction::inverse);
+    const bool are_defined = gradients[0].defined() && gradients[1].defined() && gradients[2].defined();
+    if (are_defined && gradients[0].size(2) == gradients[1].size(2)) {
+      variable_list slices = allocate_adjacent(gradients);
+      for (size_t i = 0; i < 2; ++i) rotate_to(gradients[i], rows[i], Direction::inverse, slices[i]);
+      slices[2].copy_(gradients[2]);
+      return {slices[0], slices[1], slices[2], {}, {}};
     }
+    for (size_t i = 0; i < 2; ++i)
+      if (gradients[i].defined()) gradients[i] = rotated(gradients[i], rows[i], Direction::inverse);
     return {gradients[0], gradients[1], gradients[2], {}, {}};
   }
 };

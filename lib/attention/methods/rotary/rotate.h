@@ -18,10 +18,9 @@ struct ProjectedHeads {
 // in column j of the rows of their position (Tq, n) or (Tk, n); the elements from r on are copied. Rotated heads are
 // stored as (B, T, heads, dk).
 //
-// The gradient is the rotation by the opposite angle. v stays unchanged, but passes through the operation so that the
-// backward pass receives all gradients of a joint projection: if these are adjacent slices of one tensor that nothing
-// else references, as the CPU kernels of fused attention return them, the backward pass rotates them in place, and
-// split_projection() then needs no copy.
+// The gradient is the rotation by the opposite angle. v stays unchanged, but passes through the operation, so that with
+// equal numbers of queries and keys the backward pass writes the three gradients as adjacent slices of one tensor,
+// which split_projection() returns without a copy.
 //
 // fp32 and bf16 on a CPU use the kernel of cpu/rotation.h, which computes in fp32 and rounds once; other types and
 // devices use tensor operations, which round once, too.
