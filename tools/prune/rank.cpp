@@ -33,7 +33,7 @@ void rank(const MeasureArguments& args) {
         table.print_row(append_protocol({{"model", analysed_model.model.name},
                                          {"kind", name_of(r.kind)},
                                          {"layer", r.head.layer},
-                                         {args.unit, r.head.head},
+                                         {"head", r.head.head},
                                          {"side", args.side},
                                          {"measure", measure},
                                          {"score", r.score},

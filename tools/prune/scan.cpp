@@ -76,7 +76,7 @@ void print_cases(const ScanArguments& args, Table& table, const AnalysedModel& a
   };
   auto location_columns = [&](const std::string& kind, int64_t layer, int64_t head, const char* mode) {
     return ordered_json{{"model", analysed_model.model.name}, {"kind", kind},      {"layer", number_or_nan(layer)},
-                        {args.unit, number_or_nan(head)},     {"side", args.side}, {"mode", mode}};
+                        {"head", number_or_nan(head)},        {"side", args.side}, {"mode", mode}};
   };
   print(location_columns("", -1, -1, "full"), 0, kNaN);
   for (size_t case_index = 0; case_index < scan.cases.size(); ++case_index) {
@@ -113,7 +113,7 @@ void print_summary(const ScanArguments& args, Table& table, const LayerAblations
           {"model", ablation.model},
           {"side", args.side},
           {"mode", name_of(mode)},
-          {args.unit + "s", ablation.ablated_values.size()},
+          {"heads", ablation.ablated_values.size()},
           {args.metric.name(), ablation.full_value},
           {"difference", comparison.difference},
           {"relative", comparison.percent_difference},

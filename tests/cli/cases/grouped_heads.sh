@@ -8,7 +8,7 @@ model=run/best.safetensors
 
 # A scan and a ranking have one row for each group; the score of a group is the sum over its heads.
 expect 0 mh-prune scan --unit group $model t.mhs --format json
-[ "$(grep -c '"group"' out)" -eq 4 ] || fail "expected a row for each of 4 groups"
+[ "$(grep -c '"mode":"group"' out)" -eq 4 ] || fail "expected a row for each of 4 groups"
 cp out groups.json
 expect 0 mh-prune rank --by weight-norm --unit group $model t.mhs --format json
 cp out group_ranks.json
@@ -18,7 +18,7 @@ import json
 groups, heads = ([json.loads(line) for line in open(name)] for name in ("group_ranks.json", "out"))
 assert len(groups) == 4 and len(heads) == 12, (groups, heads)
 for g in groups:
-    total = sum(h["score"] for h in heads if h["layer"] == g["layer"] and h["head"] // 3 == g["group"])
+    total = sum(h["score"] for h in heads if h["layer"] == g["layer"] and h["head"] // 3 == g["head"])
     assert abs(total - g["score"]) <= 1e-6 * total, (g, total)
 P
 expect 2 mh-prune scan --unit group --side value $model t.mhs
@@ -32,7 +32,7 @@ expect 0 mh-eval --format json small.safetensors t.mhs
 with_tolerance - <<'P'
 import json, tolerance
 scan = [json.loads(line) for line in open("groups.json")]
-row, = [r for r in scan if r["layer"] == 0 and r.get("group") == 1]
+row, = [r for r in scan if r["layer"] == 0 and r["head"] == 1]
 score = json.load(open("out"))
 assert abs(row["nll"] - score["nll"]) <= tolerance.mean_nll_bound(score, "run/best.safetensors", 32), (row["nll"], score["nll"])
 P
