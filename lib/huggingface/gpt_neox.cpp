@@ -19,7 +19,8 @@ namespace {
 constexpr const char* kIgnoredKeys[] = {"initializer_range",     "use_cache",  "vocab_size", "classifier_dropout",
                                         "partial_rotary_factor", "rope_theta", "is_decoder"};
 
-constexpr RopeFormat kRope{.base_key = "rotary_emb_base", .rotary_fraction_key = "rotary_pct", .default_rotary_fraction = 0.25};
+constexpr RopeFormat kRope{
+    .base_key = "rotary_emb_base", .rotary_fraction_key = "rotary_pct", .default_rotary_fraction = 0.25};
 
 class GptNeoX : public Architecture {
  public:

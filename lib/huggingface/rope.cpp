@@ -222,7 +222,8 @@ void write_scaling(const Settings& layer, const RopeFormat& format, bool with_or
 
 Settings read_rope(const JsonConfig& config, const std::optional<JsonConfig>& parameters, const RopeFormat& format,
                    double base, const RopeSizes& sizes) {
-  const char* rotary_fraction_key = format.rotary_fraction_key != nullptr ? format.rotary_fraction_key : "partial_rotary_factor";
+  const char* rotary_fraction_key =
+      format.rotary_fraction_key != nullptr ? format.rotary_fraction_key : "partial_rotary_factor";
   double partial = config.value(rotary_fraction_key, format.default_rotary_fraction).get<double>();
   std::string partial_place = config.path() + ": " + rotary_fraction_key;
   if (parameters) {

@@ -19,8 +19,8 @@ namespace mh::train {
 namespace {
 
 // Adds to `config` the sections that a fine-tuning run inherits from the checkpoint. If the first training shard is
-// known and the task of the model has task::TaskTraits::counts_rows, also adds the configuration keys of a task head that fits the
-// labels of the shard.
+// known and the task of the model has task::TaskTraits::counts_rows, also adds the configuration keys of a task head
+// that fits the labels of the shard.
 void inherit_config(const io::Checkpoint& checkpoint, const std::string& first_train_path, Config& config) {
   const std::string inherited_toml = inherited_sections(checkpoint);
   config.load_text(inherited_toml, checkpoint.name() + ": configuration");

@@ -79,6 +79,7 @@ std::vector<std::string> all_run_tomls() {
   const auto add_stages = [&](const char* key, const std::vector<std::string>& names) {
     for (const std::string& name : names) tomls.push_back(str("[attention]\n", key, " = '", name, "'\n"));
   };
+  tomls.push_back("[attention]\nkey_value_heads = 2\n");  // attention.group_sizes needs groups
   for (const std::string& name : attention::transforms().names())
     tomls.push_back(str("[attention]\ntransform = ['", name, "']\n"));
   add_stages("pairing", attention::pairings().names());
@@ -97,7 +98,7 @@ std::vector<std::string> all_run_tomls() {
 std::vector<std::string> candidate_values(const FieldDescription& field, const std::string& value) {
   if (field.type == "true/false") return {value == "true" ? "false" : "true"};
   if (field.type == "length") return {"'7u'", "'9u'"};
-  if (field.type == "integers") return {"[5]", "[7]"};
+  if (field.type == "integers") return {"[5]", "[7]", "[5, 3]"};
   if (field.type == "numbers") return {"[0.5, 0.25]", "[0.25, 0.5]"};
   if (field.type == "texts") return {"['x']", "['y']", "['qk-norm']"};
   if (field.type == "number") return {"0.5", "0.25", "1.0", "1.5", "-0.5", "-0.25"};
