@@ -46,7 +46,8 @@ const LlamaFamily kGemma3{.model_type = "gemma3_text",
                           .norm_addend = 1,
                           .scales_embedding = true,
                           .has_output_soft_cap = true,
-                          .rope = {.default_base = 1000000}};
+                          .rope = {.default_base = 1000000},
+                          .ignored_keys = {"_sliding_window_pattern"}};
 constexpr const char* kLocalBaseKey = "rope_local_base_freq";
 constexpr double kDefaultLocalBase = 10000;
 constexpr int64_t kDefaultWindow = 4096;

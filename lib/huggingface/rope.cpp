@@ -151,6 +151,8 @@ void read_scaling(const JsonConfig& config, const JsonConfig& parameters, const 
     const int64_t length = original_length(config, parameters, format, sizes);
     rope["rotary.original_length"] = length;
     derived_factor = static_cast<double>(sizes.max_positions) / static_cast<double>(length);
+    // longrope uses the factor for its attention factor only, which is 1 for all factors up to 1.
+    if (scaling.has_factor_lists) derived_factor = std::max(1.0, derived_factor);
   }
   if (std::string_view(scaling.name) == "dynamic") rope["rotary.original_length"] = sizes.max_positions;
   if (std::string_view(scaling.name) == "yarn") rope["rotary.truncate"] = parameters.value("truncate", true);

@@ -85,7 +85,9 @@ void ModelOptions::describe(Fields& f) {
   f.choice("positions", positions,
            {{Positions::sinusoidal, "sinusoidal"}, {Positions::learned, "learned"}, {Positions::none, "none"}},
            "absolute position embeddings that are added to token embeddings");
-  f.field("max_positions", max_positions, "maximum sequence length with learned position embeddings, in tokens",
+  f.field("max_positions", max_positions,
+          "maximum sequence length with learned position embeddings, in tokens; with other positions a number without "
+          "effect, which mh-convert reads and writes as max_position_embeddings",
           between(1, 1 << 24));
   f.choice("activation", activation,
            {{nn::Activation::relu, "relu"},
