@@ -198,6 +198,9 @@ TEST_CASE("Phi-3 scales by longrope only, under three names, with exactly the ke
   CHECK(read(R"({"partial_rotary_factor": 0.5, "rope_scaling": {"type": "su", )" + lists + "}}", kPhi3,
              {.head_size = 12, .max_positions = 131072})
             .at("rotary.factor") == 32.0);
+  CHECK(read(R"({"partial_rotary_factor": 0.5, "rope_scaling": {"type": "su", )" + lists + "}}", kPhi3,
+             {.head_size = 12, .max_positions = 64})
+            .at("rotary.factor") == 1.0);
 }
 
 TEST_CASE("unknown kinds and keys of rotary positions, and missing or invalid numbers, are refused by name",
