@@ -28,7 +28,7 @@ def numbers(name, shape):
     state, count = zlib.crc32(name.encode()), 1
     for size in shape:
         count *= size
-    base = 1 if ("ln_" in name or "LayerNorm" in name) and name.endswith("weight") else 0
+    base = 1 if ("ln_" in name or "norm" in name.lower()) and name.endswith("weight") else 0
     values = []
     for _ in range(count):
         state = (state * 1103515245 + 12345) & 0x7FFFFFFF
@@ -36,7 +36,8 @@ def numbers(name, shape):
     return values
 
 
-def write_weights(folder, changes):
+def formula_tensors(folder, changes):
+    """Returns (shape, numbers) of each tensor in tensors.txt by name, after the changes."""
     tensors = {}
     for line in pathlib.Path(folder, "tensors.txt").read_text().splitlines():
         name, *shape = line.split()
@@ -54,14 +55,31 @@ def write_weights(folder, changes):
         else:
             name, _, new = change.partition("=")
             tensors[new] = tensors.pop(name)
+    return tensors
+
+
+def pack_tensors(tensors, dtype="F32"):
+    """Returns (dtype, shape, bytes) of each tensor by name. `dtype`: F32, F16 or BF16."""
+    def pack(values):
+        if dtype != "BF16":
+            return struct.pack(f"<{len(values)}{'f' if dtype == 'F32' else 'e'}", *values)
+        words = struct.unpack(f"<{len(values)}I", struct.pack(f"<{len(values)}f", *values))
+        return struct.pack(f"<{len(values)}H", *((word + 0x7FFF + (word >> 16 & 1)) >> 16 for word in words))
+    return {name: (dtype, shape, pack(values)) for name, (shape, values) in tensors.items()}
+
+
+def write_safetensors(path, packed_tensors):
     header, data = {"__metadata__": {"format": "pt"}}, b""
-    for name, (shape, values) in tensors.items():
-        tensor_bytes = struct.pack(f"<{len(values)}f", *values)
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(tensor_bytes)]}
+    for name, (dtype, shape, tensor_bytes) in packed_tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(tensor_bytes)]}
         data += tensor_bytes
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    pathlib.Path(folder, "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def write_weights(folder, changes):
+    write_safetensors(pathlib.Path(folder, "model.safetensors"), pack_tensors(formula_tensors(folder, changes)))
 
 
 def compare(folder, printed, ids):

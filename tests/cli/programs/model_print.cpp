@@ -1,14 +1,20 @@
-// Prints the outputs of a model, for comparison with the package `transformers`: model-print MODEL
+// Prints the outputs of a model, for comparison with the package `transformers`:
+// model-print [--probabilities] [--steps] MODEL
 // Each line of standard input has the token ids of one sequence and optionally, after a "|", their segments. For each
 // line the program prints the last hidden states of all positions, "|", the logits, "|", and the next-sentence logits
 // if the model has them.
+// --probabilities: prints also "|" and the attention probabilities (layers, h, T, T), from a second forward pass.
+// --steps: passes the tokens one at a time to a decoding state, instead of all in one forward pass.
 #include <c10/core/InferenceMode.h>
 
 #include <cstdio>
 #include <iostream>
 #include <sstream>
 #include <string>
+#include <string_view>
+#include <vector>
 
+#include "attention/observer.h"
 #include "base/error.h"
 #include "fixtures/aten.h"
 #include "model/load.h"
@@ -29,22 +35,50 @@ at::Tensor parse_row(const std::string& text) {
   return numbers.empty() ? at::Tensor() : at::tensor(numbers, at::kLong).unsqueeze(0);
 }
 
+class ProbabilityPrinter : public mh::attention::Observer {
+ public:
+  void observe_probabilities(const mh::attention::LayerSpec&, const at::Tensor& probabilities) override {
+    print_values(probabilities);
+  }
+};
+
+// Returns the last hidden states of a sequence whose tokens are passed one at a time.
+at::Tensor hidden_by_steps(mh::model::LanguageModel& model, const at::Tensor& tokens) {
+  const auto state = model.new_state();
+  std::vector<at::Tensor> steps;
+  for (int64_t i = 0; i < tokens.size(1); ++i)
+    steps.push_back(model.hidden(mh::model::Input(tokens.narrow(1, i, 1)), {}, state.get()));
+  return at::cat(steps, 1);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
-  if (argc != 2) return 2;
+  bool prints_probabilities = false, has_steps = false;
+  int argument = 1;
+  for (; argument + 1 < argc; ++argument) {
+    prints_probabilities |= argv[argument] == std::string_view("--probabilities");
+    has_steps |= argv[argument] == std::string_view("--steps");
+  }
+  if (argument + 1 != argc) return 2;
   c10::InferenceMode inference;
-  const auto loaded = mh::model::load_model(argv[1], at::kCPU);
+  const auto loaded = mh::model::load_model(argv[argument], at::kCPU);
   for (std::string line; std::getline(std::cin, line);) {
     const size_t bar = line.find('|');
     mh::model::Input input{parse_row(line.substr(0, bar))};
     if (bar != line.npos) input.segments = parse_row(line.substr(bar + 1));
-    const at::Tensor hidden = loaded.model->hidden(input, {});
+    const at::Tensor hidden =
+        has_steps ? hidden_by_steps(*loaded.model, input.tokens) : loaded.model->hidden(input, {});
     print_values(hidden);
     std::printf("| ");
     print_values(loaded.model->logits(hidden));
     std::printf("| ");
     print_values(loaded.model->next_sentence_logits(hidden));
+    if (prints_probabilities) {
+      std::printf("| ");
+      ProbabilityPrinter printer;
+      loaded.model->hidden(input, {}, nullptr, &printer);
+    }
     std::printf("\n");
   }
   return 0;

@@ -1,0 +1,162 @@
+# Converts folders of decoders that transformers 4.57.1 and 5.24.0 saved, and compares logits and the probabilities of each head with recorded
+# outputs of transformers, so PyTorch is not needed. Decoding token by token, fp16, bf16 and divided files, and the conversion back give the same
+# model.
+[ -n "$(command -v mh-convert || true)" ] || skip "mh-convert is not built"
+decoders() { python3 -B "$ROOT/tests/cli/huggingface_decoders.py" "$@"; }
+programs=$(dirname "$(command -v mh-convert)")/../tests
+tokenizer=$ROOT/tests/cli/recorded/tokenizer-99
+python3 - "$ROOT/tests/cli" > text <<'P'
+import sys
+sys.path.insert(0, sys.argv[1])
+from huggingface_recorded import TEXT
+print("\n".join(TEXT))
+P
+mapfile -t all < <(decoders names)
+[ ${#all[@]} -gt 20 ] || fail "expected more than 20 folders; found ${#all[@]}"
+# print MODEL FOLDER [OPTION]: prints the outputs of a model for the rows of FOLDER.
+print() { "$programs/model-print" ${3-} "$1" < "$2/rows"; }
+for folder in "${all[@]}"; do
+  cp -r "$ROOT/tests/cli/recorded/$folder" .
+  decoders weights $folder
+  expect 0 mh-convert $folder -o $folder.safetensors; expect_stderr "99 entries of the vocabulary"
+  ! grep -q "warning" err || fail "$folder: a warning"
+  print $folder.safetensors $folder --probabilities > printed
+  decoders compare $folder printed
+  # A text that grows beyond the length of training while it is decoded keeps the frequencies of its first keys with these scalings.
+  case $folder in
+    llama-dynamic-* | phi3-*) ;;
+    *)
+      "$programs/model-print" --probabilities --steps $folder.safetensors < $folder/rows > steps
+      decoders compare $folder steps
+      ;;
+  esac
+  expect 0 mh-convert --to huggingface $folder.safetensors $folder.back; expect_stderr "in float32; all parameters"
+  decoders config $folder $folder.back
+  expect 0 mh-convert $folder.back -o again
+  ! grep -q "warning" err || fail "$folder.back: a warning"
+  print again $folder --probabilities | cmp - printed
+  mh-prep -q vocab --type tokenizer-json --from $folder.back -o again.v
+  [ -e first.v ] || mh-prep -q vocab --type tokenizer-json --from $folder -o first.v
+  cmp again.v first.v
+done
+"$programs/token-ids" first.v < text > ids
+cmp ids "$tokenizer/ids"
+mh-prep -q lm --vocab first.v text -o text.mhs
+expect 0 mh-eval llama-4.safetensors text.mhs
+expect 0 mh-eval generate gemma3_text-5.safetensors --length 8
+
+# The types of the tensors, and a model in several files. The numbers of the record are exact in fp16, not in bf16.
+# copy_to_bad FOLDER FORM…: makes the folder `bad`, a copy of FOLDER with tensors in these forms.
+copy_to_bad() { rm -rf bad; cp -r "$ROOT/tests/cli/recorded/$1" bad; decoders weights bad "${@:2}"; }
+# expect_same FOLDER FORM…: FOLDER in these forms must give the outputs in the file `expected`.
+expect_same() { copy_to_bad "$@"; expect 0 mh-convert bad -o same; print same bad | cmp - expected; }
+for folder in phi3-4 gemma-5 gpt_neox-4; do
+  print $folder.safetensors $folder > expected
+  expect_same $folder F16
+  expect_same $folder shards
+  expect_same $folder F16 shards
+  expect 0 mh-convert --to huggingface --dtype float16 $folder.safetensors half; expect_stderr "in float16"
+  expect 0 mh-convert half -o same; print same $folder | cmp - expected
+  rm -rf half
+  copy_to_bad $folder rounded; mh-convert -q bad -o rounded; print rounded bad > expected
+  expect_same $folder BF16
+  expect_same $folder BF16 shards
+done
+expect 0 mh-convert --to huggingface --dtype bfloat16 phi3-4.safetensors brain; expect_stderr "in bfloat16; all settings of evaluation are preserved, and parameters are rounded"
+copy_to_bad phi3-4 rounded; mh-convert -q bad -o rounded; print rounded bad > expected
+expect 0 mh-convert brain -o same; print same phi3-4 | cmp - expected
+grep -q '"dtype": "bfloat16"' brain/config.json || fail "expected the type in config.json"
+
+# A folder of a base model lacks the prefix of the names; a tied output layer may be under either name; buffers of older versions are ignored.
+while read -r folder forms; do
+  copy_to_bad $folder $forms
+  expect 0 mh-convert bad -o same
+  print same $folder | cmp - <(print $folder.safetensors $folder)
+done <<'T'
+gemma-4 -model.
+gemma-4 model.embed_tokens.weight=lm_head.weight
+gemma-5 +model.embed_tokens.weight=lm_head.weight
+llama-biases-4 -model.
+llama-4 +model.norm.weight=model.layers.0.self_attn.rotary_emb.inv_freq
+llama-4 +model.norm.weight=model.layers.1.self_attn.rotary_emb.inv_freq -model.
+gpt_neox-4 +gpt_neox.final_layer_norm.bias=gpt_neox.layers.0.attention.bias +gpt_neox.final_layer_norm.bias=gpt_neox.layers.1.attention.masked_bias
+gpt_neox-4 embed_out.weight=lm_head.weight -gpt_neox.
+gpt_neox-sequential-4 gpt_neox.embed_in.weight=embed_out.weight
+T
+while IFS='|' read -r folder forms words; do
+  copy_to_bad $folder $forms
+  expect 3 mh-convert bad -o x; expect_stderr "$words"
+  [ ! -e x ] || fail "expected no output file after an error; found one"
+done <<'T'
+llama-4|lm_head.weight=model.layers.9.self_attn.rotary_emb.inv_freq|set tie_word_embeddings = true
+gemma-4|+model.embed_tokens.weight=lm_head.weight ~lm_head.weight|tie_word_embeddings = false
+gemma-4|model.embed_tokens.weight=none|embed_tokens.weight or lm_head.weight
+gpt_neox-4|embed_out.weight=gpt_neox.layers.0.attention.bias|set tie_word_embeddings = true
+qwen2-4|model.layers.0.self_attn.q_proj.bias=model.layers.0.self_attn.rotary_emb.inv_freq|layers.0.self_attn.q_proj.bias
+llama-4|+model.norm.weight=model.layers.0.self_attn.q_proj.bias|the unknown tensor model.layers.0.self_attn.q_proj.bias
+llama-4|+model.norm.weight=model.layers.0.mlp.experts.0.up_proj.weight|a mixture of experts
+llama-4|+model.norm.weight=model.layers.0.self_attn.bias|the unknown tensor
+phi3-4|model.layers.0.self_attn.qkv_proj.weight=model.layers.0.self_attn.q_proj.weight|the unknown tensor
+T
+
+# Settings without an equivalent are refused by their keys, and adapters and unknown architectures by the files and the name.
+while IFS='|' read -r folder change words; do
+  copy_to_bad $folder
+  python3 - "$change" <<'P'
+import json, sys
+config = json.load(open("bad/config.json"))
+config.update(json.loads(sys.argv[1]))
+json.dump(config, open("bad/config.json", "w"))
+P
+  expect 3 mh-convert bad -o x; expect_stderr "$words"
+done <<'T'
+llama-4|{"model_type": "mixtral"}|a mixture of experts
+llama-4|{"model_type": "qwen3_next"}|gates on the output of attention
+llama-4|{"model_type": "gemma3n_text"}|embeddings of each layer
+llama-4|{"model_type": "gemma3"}|inputs other than text
+llama-4|{"model_type": "mllama"}|inputs other than text
+llama-4|{"model_type": "lama"}|did you mean 'llama'?
+llama-4|{"model_type": "internlm2", "auto_map": {"AutoModel": "modeling.Model"}}|auto_map
+llama-4|{"quantization_config": {"quant_method": "gptq", "bits": 4}}|quant_method "gptq"
+llama-4|{"num_local_experts": 8}|num_local_experts
+llama-4|{"elementwise_attn_output_gate": true}|elementwise_attn_output_gate
+llama-4|{"layer_types": ["full_attention", "chunked_attention"]}|chunked_attention
+llama-4|{"per_layer_config": {"0": {}}}|per_layer_config
+llama-4|{"rope_scaling": {"rope_type": "proportional"}}|proportional
+llama-5|{"rope_theta": 20000}|rope_parameters
+llama-4|{"partial_rotary_factor": 0.5}|partial_rotary_factor: expected 1
+llama-4|{"hidden_act": "relu2"}|relu2
+llama-4|{"num_attention_heads": 3}|num_key_value_heads
+llama-4|{"head_dim": 10}|as in config.json
+llama-4|{"num_hidden_layers": 1}|unknown tensor model.layers.1.
+gemma3_text-4|{"use_bidirectional_attention": true}|use_bidirectional_attention
+gemma3_text-4|{"attn_logit_softcapping": 50}|attn_logit_softcapping
+smollm3-4|{"no_rope_layers": [1, 0]}|no_rope_layers
+phi3-4|{"rope_scaling": {"type": "linear", "factor": 2}}|default, longrope
+mistral-4|{"sliding_window": 0}|sliding_window
+T
+copy_to_bad llama-4; echo '{}' > bad/adapter_config.json
+expect 3 mh-convert bad -o x; expect_stderr "merge_and_unload"
+expect 2 mh-convert --to huggingface --dtype float64 llama-4.safetensors x; expect_stderr "float64"
+
+# A number past the range of fp16 is not written.
+python3 -B - "$ROOT/tests/cli" <<'P'
+import struct, sys
+sys.path.insert(0, sys.argv[1])
+import checkpoint_header
+tensors, metadata, data = checkpoint_header.read("llama-4.safetensors")
+at = tensors["decoder.norm.weight"]["data_offsets"][0]
+checkpoint_header.write("large.safetensors", tensors, metadata, data[:at] + struct.pack("<f", 70000) + data[at + 4:])
+P
+expect 3 mh-convert --to huggingface --dtype float16 large.safetensors x; expect_stderr "decoder.norm.weight"; expect_stderr "bfloat16"
+[ ! -e x ] || fail "expected no folder after an error; found one"
+
+# transformers computes the recorded outputs from the written folders, which need no other file.
+needs_peers
+lacking=
+for path in ${MH_CHECK_PYTHONPATH:-} ${MH_NEWEST_PYTHONPATH:-}; do
+  PYTHONPATH=$path python3 -c 'import torch, transformers' 2>/dev/null || { lacking=PyTorch; continue; }
+  PYTHONPATH=$path decoders peer "${all[@]}" 2>peer.err || { cat peer.err; fail "$path"; }
+done
+[ -n "${MH_CHECK_PYTHONPATH:-}" ] || lacking="transformers 4.57.1"
+[ -z "$lacking" ] || echo "without $lacking; compared with recorded outputs only"
