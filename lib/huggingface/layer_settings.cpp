@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <map>
-#include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
 
@@ -24,12 +24,10 @@ bool rotates(const Settings& layer) {
          std::find(transform->second.begin(), transform->second.end(), "rotary") != transform->second.end();
 }
 
-// Returns whether the settings `base` of all layers allow overrides that give `layer`: overrides can change values, but
-// cannot remove a key.
-bool can_override(const Settings& base, const Settings& layer) {
-  return std::ranges::all_of(base, [&](const auto& setting) {
-    return layer.contains(setting.first) || (is_rotary_key(setting.first) && !rotates(layer));
-  });
+// Returns whether a layer with the settings `layer` may inherit the setting with this key: an override can change a
+// value, but cannot remove a setting.
+bool may_inherit(const Settings& layer, const std::string& key) {
+  return layer.contains(key) || (is_rotary_key(key) && !rotates(layer));
 }
 
 }  // namespace
@@ -43,19 +41,29 @@ void LayerSettings::add(const Settings& settings) {
 void set_layers(const LayerSettings& layers, Settings& settings) {
   std::vector<size_t> counts(layers.kinds.size());
   for (const size_t kind : layers.kind_of_layer) ++counts[kind];
-  size_t base = layers.kinds.size();
-  for (size_t kind = 0; kind < layers.kinds.size(); ++kind)
-    if ((base == layers.kinds.size() || counts[kind] > counts[base]) &&
-        std::ranges::all_of(layers.kinds,
-                            [&](const Settings& other) { return can_override(layers.kinds[kind], other); }))
-      base = kind;
-  if (base == layers.kinds.size()) throw std::logic_error("no kind of layers has the keys of all kinds only");
-  for (const auto& [key, value] : layers.kinds[base]) settings[std::string(kPrefix) + key] = value;
-  for (size_t layer = 0; layer < layers.kind_of_layer.size(); ++layer) {
-    if (layers.kind_of_layer[layer] == base) continue;
-    for (const auto& [key, value] : layers.of_layer(layer))
-      if (setting_or(layers.kinds[base], key, nullptr) != value) settings[str(kKindPrefix, layer, ".", key)] = value;
+  // Returns the settings of a kind that all layers may inherit.
+  const auto common_settings = [&](const Settings& kind) {
+    Settings settings_of_all = kind;
+    std::erase_if(settings_of_all, [&](const auto& setting) {
+      return !std::ranges::all_of(layers.kinds,
+                                  [&](const Settings& layer) { return may_inherit(layer, setting.first); });
+    });
+    return settings_of_all;
+  };
+  // Prefers a kind with all of its settings, and then the kind of most layers.
+  Settings base;
+  std::pair<bool, size_t> base_rank;
+  for (size_t kind = 0; kind < layers.kinds.size(); ++kind) {
+    Settings candidate = common_settings(layers.kinds[kind]);
+    const std::pair rank{candidate.size() == layers.kinds[kind].size(), counts[kind]};
+    if (rank <= base_rank) continue;
+    base_rank = rank;
+    base = std::move(candidate);
   }
+  for (const auto& [key, value] : base) settings[std::string(kPrefix) + key] = value;
+  for (size_t layer = 0; layer < layers.kind_of_layer.size(); ++layer)
+    for (const auto& [key, value] : layers.of_layer(layer))
+      if (setting_or(base, key, nullptr) != value) settings[str(kKindPrefix, layer, ".", key)] = value;
 }
 
 LayerSettings layers_of(const Settings& settings, size_t num_layers) {

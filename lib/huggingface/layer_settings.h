@@ -20,9 +20,10 @@ struct LayerSettings {
   void add(const Settings& settings);
 };
 
-// Adds the settings of the layers to `settings`: the kind of most layers as the settings of all layers, and the
-// differences of the other layers as overrides. A layer without the transform "rotary" needs no settings of rotary
-// positions; otherwise a kind of all layers has only keys that each other kind has, too.
+// Adds the settings of the layers to `settings`: the settings of one kind of layers, in general the most frequent, as
+// settings of all layers, and the differences of the other layers as overrides. An override cannot remove a setting, so
+// only settings that all kinds have become settings of all layers; a layer without the transform "rotary" ignores those
+// of rotary positions.
 void set_layers(const LayerSettings& layers, Settings& settings);
 // Returns the settings of each of the `num_layers` layers, overrides applied: the inverse of set_layers().
 LayerSettings layers_of(const Settings& settings, size_t num_layers);

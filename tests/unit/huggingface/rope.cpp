@@ -250,6 +250,16 @@ TEST_CASE("settings of layers become overrides of the kind of most layers, and r
     CHECK(read_layers.of_layer(layer).at("heads") == 4);
     for (const auto& [key, value] : layers.of_layer(layer)) CHECK(read_layers.of_layer(layer).at(key) == value);
   }
+  // If each kind lacks settings of the other, the settings of all layers are those that both have.
+  LayerSettings scaled_layers;
+  scaled_layers.add({{"transform", Json::array({"rotary"})}, {"rotary.factor", 2.0}, {"rotary.beta_fast", 8.0}});
+  scaled_layers.add({{"transform", Json::array({"rotary"})}, {"rotary.factor", 2.0}, {"rotary.low_factor", 3.0}});
+  Settings scaled_settings;
+  set_layers(scaled_layers, scaled_settings);
+  CHECK(scaled_settings == Settings{{"attention.transform", Json::array({"rotary"})},
+                                    {"attention.rotary.factor", 2.0},
+                                    {"attention.decoder.self.0.rotary.beta_fast", 8.0},
+                                    {"attention.decoder.self.1.rotary.low_factor", 3.0}});
   // Options of the kind of layers apply to all layers without an override.
   const LayerSettings of_kind = layers_of({{"attention.window", 3},
                                            {"attention.decoder.self.window", 4},
