@@ -238,7 +238,7 @@ class FolderReader {
           !config_value.is_null() && config_value != number &&
           !(config_value.is_array() &&
             std::find(config_value.begin(), config_value.end(), number) != config_value.end()))
-        log_warning(str(config_.path(), ": ", key, " is ", config_value.dump(), "; using ", number.dump(),
+        log_warning(str(config_.path(), ": ", key, " is ", io::json_excerpt(config_value), "; using ", number.dump(),
                         " from the tokenizer files"));
   }
 

@@ -93,7 +93,7 @@ std::string huggingface_activation(const Json& activation) {
 
 void require_size(const Json& value, const std::string& where, int64_t max_value) {
   if (value < 1 || value > max_value)
-    refuse_input(where, str("a whole number from 1 to ", max_value), value.dump(),
+    refuse_input(where, str("a whole number from 1 to ", max_value), io::json_excerpt(value),
                  "copy config.json from the source of the model");
 }
 

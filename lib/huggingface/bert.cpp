@@ -130,7 +130,7 @@ std::vector<std::string> labels_of(const JsonConfig& config) {
     const auto label = id2label.find(std::to_string(i));
     if (label == id2label.end() || !label->is_string() || std::ranges::count(labels, label->get<std::string>()) > 0)
       refuse_input(config.path() + ": id2label", "a unique label for each class number, counted from 0",
-                   id2label.dump(), "correct the labels in id2label");
+                   io::json_excerpt(id2label), "correct the labels in id2label");
     labels.push_back(*label);
   }
   return labels;
@@ -151,7 +151,8 @@ const OutputHeadFormat& format_in_folder(const JsonConfig& config, const std::se
     if (has_head && (format.num_labels == 0 || format.num_labels == labels_of(config).size())) return format;
   }
   if (class_names.empty()) return head_formats().front();
-  refuse_input(config.path() + ": architectures", "one of " + join(known_classes, ", "), class_names[0].dump(),
+  refuse_input(config.path() + ": architectures", "one of " + join(known_classes, ", "),
+               io::json_excerpt(class_names[0]),
                "use a model of one of these classes, the only ones that multihead supports");
 }
 

@@ -160,20 +160,21 @@ std::unique_ptr<Architecture> find_architecture(const JsonConfig& config) {
 void refuse_unsupported_settings(const JsonConfig& config) {
   if (const auto quantisation = config.object("quantization_config")) {
     const Json method = quantisation->value("quant_method", nullptr);
-    refuse_input(config.path() + ": quantization_config", "weights in F32, F16 or BF16",
-                 "quantised weights" + (method.is_null() ? std::string() : " (quant_method " + method.dump() + ")"),
-                 "use the model before quantisation, or save the model with dequantize() of transformers in Python");
+    refuse_input(
+        config.path() + ": quantization_config", "weights in F32, F16 or BF16",
+        "quantised weights" + (method.is_null() ? std::string() : " (quant_method " + io::json_excerpt(method) + ")"),
+        "use the model before quantisation, or save the model with dequantize() of transformers in Python");
   }
   for (const char* key : kExpertKeys)
     if (const Json value = config.value(key, nullptr); is_set(value))
-      refuse_input(config.path() + ": " + key, "a model without experts", value.dump(),
+      refuse_input(config.path() + ": " + key, "a model without experts", io::json_excerpt(value),
                    "use a dense model: multihead has no mixture of experts in feed-forward sublayers");
   for (const char* key : kOutputGateKeys)
     if (const Json value = config.value(key, nullptr); is_set(value))
-      refuse_input(config.path() + ": " + key, "attention without gates on its output", value.dump(),
+      refuse_input(config.path() + ": " + key, "attention without gates on its output", io::json_excerpt(value),
                    "use a model without these gates");
   // The copy leaves the key unread, so that it is reported if the architecture ignores it.
-  require_attention_layers(JsonConfig(config));
+  require_attention_layers(config.only("layer_types"));
   if (config.value("per_layer_config", nullptr) != nullptr)
     refuse_input(config.path() + ": per_layer_config", "layers of equal shapes", "layers with settings of their own",
                  "use a model without this key");

@@ -30,6 +30,19 @@ bool has_type_of(const Json& value, const Json& default_value) {
 
 }  // namespace
 
+std::string json_excerpt(const Json& value) {
+  constexpr size_t kMaxElements = 16, kMaxCharacters = 200;
+  const bool is_short_list =
+      value.is_array() && value.size() <= kMaxElements && std::none_of(value.begin(), value.end(), [](const Json& x) {
+        return x.is_structured() || (x.is_string() && x.get_ref<const std::string&>().size() > kMaxCharacters);
+      });
+  if (value.is_array() && !is_short_list) return str("a list of ", count_of(value.size(), "element"));
+  if (value.is_object()) return str("an object of ", count_of(value.size(), "key"));
+  if (value.is_string() && value.get_ref<const std::string&>().size() > kMaxCharacters)
+    return str("a text of ", count_of(value.get_ref<const std::string&>().size(), "byte"));
+  return value.dump();
+}
+
 Json parse_json_object(const std::string& text, const std::string& path) {
   require_sound_json(text, path, "copy the folder again");
   Json object = Json::parse(text, nullptr, false);
@@ -49,7 +62,7 @@ Json JsonConfig::value(const std::string& key, const Json& default_value) const 
   const auto entry = values_.find(key);
   if (entry == values_.end() || entry->is_null()) return default_value;
   if (!has_type_of(*entry, default_value))
-    refuse_input(path_ + ": " + key, kind_of(default_value), entry->dump(), kCopyFile);
+    refuse_input(path_ + ": " + key, kind_of(default_value), json_excerpt(*entry), kCopyFile);
   return *entry;
 }
 
@@ -57,7 +70,7 @@ std::optional<std::vector<double>> JsonConfig::numbers(const std::string& key) c
   const Json list = value(key, nullptr);
   if (list.is_null()) return std::nullopt;
   if (!list.is_array() || !std::all_of(list.begin(), list.end(), [](const Json& number) { return number.is_number(); }))
-    refuse_input(path_ + ": " + key, "a list of numbers", list.dump(), kCopyFile);
+    refuse_input(path_ + ": " + key, "a list of numbers", json_excerpt(list), kCopyFile);
   return list.get<std::vector<double>>();
 }
 
@@ -65,17 +78,23 @@ std::optional<std::vector<std::string>> JsonConfig::texts(const std::string& key
   const Json list = value(key, nullptr);
   if (list.is_null()) return std::nullopt;
   if (!list.is_array() || !std::all_of(list.begin(), list.end(), [](const Json& text) { return text.is_string(); }))
-    refuse_input(path_ + ": " + key, "a list of texts", list.dump(), kCopyFile);
+    refuse_input(path_ + ": " + key, "a list of texts", json_excerpt(list), kCopyFile);
   return list.get<std::vector<std::string>>();
 }
 
 std::optional<JsonConfig> JsonConfig::object(const std::string& key) const {
   Json values = value(key, nullptr);
   if (values.is_null()) return std::nullopt;
-  if (!values.is_object()) refuse_input(path_ + ": " + key, "an object", values.dump(), kCopyFile);
+  if (!values.is_object()) refuse_input(path_ + ": " + key, "an object", json_excerpt(values), kCopyFile);
   JsonConfig object("{}", path_ + ": " + key);
   object.values_ = std::move(values);
   return object;
+}
+
+JsonConfig JsonConfig::only(const std::string& key) const {
+  JsonConfig copy("{}", path_);
+  if (const auto entry = values_.find(key); entry != values_.end()) copy.values_[key] = *entry;
+  return copy;
 }
 
 bool JsonConfig::has(const std::string& key) const {
@@ -96,7 +115,7 @@ void JsonConfig::require(const std::string& key, const Json& default_value, cons
   std::vector<std::string> texts;
   texts.reserve(allowed_values.size());
   for (const Json& allowed_value : allowed_values) texts.push_back(allowed_value.dump());
-  refuse_input(path_ + ": " + key, join(texts, " or "), actual_value.dump(), advice);
+  refuse_input(path_ + ": " + key, join(texts, " or "), json_excerpt(actual_value), advice);
 }
 
 std::vector<std::string> JsonConfig::unread_keys() const {

@@ -13,6 +13,10 @@ namespace mh::io {
 
 using Json = nlohmann::ordered_json;
 
+// Returns a value as text for messages: a scalar or a short list as JSON, and only the size of anything longer, since a
+// damaged file may have a value of any size.
+std::string json_excerpt(const Json& value);
+
 // Parses a JSON object. `path`: name of the file for messages. Throws Error(input) for other text and for the faults
 // that require_sound_json() finds.
 Json parse_json_object(const std::string& text, const std::string& path);
@@ -48,6 +52,8 @@ class JsonConfig {
   // Returns the JSON object with this key as a file of settings of its own, with the path "config.json: key"; nullopt
   // if the key is missing or null. Throws Error(input) for another value.
   std::optional<JsonConfig> object(const std::string& key) const;
+  // Returns a copy that has only this key, if the file has it. Reading the copy leaves the key of this file unread.
+  JsonConfig only(const std::string& key) const;
   // Returns whether the file has the key, with a value or null. Marks the key as read.
   bool has(const std::string& key) const;
   // Returns the keys of the file in their order.
