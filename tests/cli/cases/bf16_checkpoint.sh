@@ -70,7 +70,7 @@ for precision in fp32 bf16; do
 done
 # In bf16 an fp16 checkpoint gives the same results from a file, whose embedding is read in place, and from a pipe.
 mh-eval -q --precision bf16 half/untied t.mhs > file.out
-sed 's|half/untied|standard input|' file.out | cmp - <(mh-eval -q --precision bf16 - t.mhs < half/untied)
+sed 's|half/untied|standard\\x20input|' file.out | cmp - <(mh-eval -q --precision bf16 - t.mhs < half/untied)
 
 # Tools that write a checkpoint read bf16 parameters: mh-swap keeps their type, so exchanging twice restores the file; the others write
 # fp32 unless --dtype is given.

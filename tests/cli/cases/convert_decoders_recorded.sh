@@ -13,6 +13,10 @@ print("\n".join(TEXT))
 P
 mapfile -t all < <(decoders names)
 [ ${#all[@]} -gt 20 ] || fail "expected more than 20 folders; found ${#all[@]}"
+# Without MH_FULL: one folder of each family, the folders of the cases below, and the conversion back of four families.
+is_full=${MH_FULL:-}
+[ -n "$is_full" ] || all=(gemma-4 gemma-5 gemma3_text-5 gpt_neox-4 gpt_neox-sequential-4 llama-4 llama-biases-4 llama-yarn-5 mistral-5 olmo2-5 phi3-4
+  qwen2-4 qwen3-5 smollm3-5)
 # print MODEL FOLDER [OPTION]: prints the outputs of a model for the rows of FOLDER.
 print() { "$programs/model-print" ${3-} "$1" < "$2/rows"; }
 for folder in "${all[@]}"; do
@@ -22,6 +26,10 @@ for folder in "${all[@]}"; do
   ! grep -q "warning" err || fail "$folder: a warning"
   print $folder.safetensors $folder --probabilities > printed
   decoders compare $folder printed
+  case $is_full$folder in
+    llama-4 | gemma3_text-5 | gpt_neox-4 | phi3-4) ;;
+    *-4 | *-5) [ -n "$is_full" ] || continue ;;
+  esac
   # A text that grows beyond the length of training while it is decoded keeps the frequencies of its first keys with these scalings.
   case $folder in
     llama-dynamic-* | phi3-*) ;;
@@ -39,7 +47,7 @@ for folder in "${all[@]}"; do
   [ -e first.v ] || mh-prep -q vocab --type tokenizer-json --from $folder -o first.v
   cmp again.v first.v
 done
-"$programs/token-ids" first.v < text > ids
+"$programs/token-ids" first.v < text | sed "s/ $//" > ids
 cmp ids "$tokenizer/ids"
 mh-prep -q lm --vocab first.v text -o text.mhs
 expect 0 mh-eval llama-4.safetensors text.mhs
@@ -50,7 +58,7 @@ expect 0 mh-eval generate gemma3_text-5.safetensors --length 8
 copy_to_bad() { rm -rf bad; cp -r "$ROOT/tests/cli/recorded/$1" bad; decoders weights bad "${@:2}"; }
 # expect_same FOLDER FORM…: FOLDER in these forms must give the outputs in the file `expected`.
 expect_same() { copy_to_bad "$@"; expect 0 mh-convert bad -o same; print same bad | cmp - expected; }
-for folder in phi3-4 gemma-5 gpt_neox-4; do
+for folder in phi3-4 ${is_full:+gemma-5 gpt_neox-4}; do
   print $folder.safetensors $folder > expected
   expect_same $folder F16
   expect_same $folder shards
