@@ -32,15 +32,16 @@ bool has_type_of(const Json& value, const Json& default_value) {
 
 std::string json_excerpt(const Json& value) {
   constexpr size_t kMaxElements = 16, kMaxCharacters = 200;
-  const bool is_short_list =
-      value.is_array() && value.size() <= kMaxElements && std::none_of(value.begin(), value.end(), [](const Json& x) {
-        return x.is_structured() || (x.is_string() && x.get_ref<const std::string&>().size() > kMaxCharacters);
-      });
-  if (value.is_array() && !is_short_list) return str("a list of ", count_of(value.size(), "element"));
+  const auto is_short = [](const Json& x) {
+    return !x.is_structured() && (!x.is_string() || x.get_ref<const std::string&>().size() <= kMaxCharacters);
+  };
+  const bool is_shown = value.is_structured()
+                            ? value.size() <= kMaxElements && std::all_of(value.begin(), value.end(), is_short)
+                            : is_short(value);
+  if (is_shown) return value.dump();
+  if (value.is_array()) return str("a list of ", count_of(value.size(), "element"));
   if (value.is_object()) return str("an object of ", count_of(value.size(), "key"));
-  if (value.is_string() && value.get_ref<const std::string&>().size() > kMaxCharacters)
-    return str("a text of ", count_of(value.get_ref<const std::string&>().size(), "byte"));
-  return value.dump();
+  return str("a text of ", count_of(value.get_ref<const std::string&>().size(), "byte"));
 }
 
 Json parse_json_object(const std::string& text, const std::string& path) {

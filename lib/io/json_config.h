@@ -13,8 +13,8 @@ namespace mh::io {
 
 using Json = nlohmann::ordered_json;
 
-// Returns a value as text for messages: a scalar or a short list as JSON, and only the size of anything longer, since a
-// damaged file may have a value of any size.
+// Returns a value as text for messages: a scalar, or a short list or object, as JSON, and only the size of anything
+// longer, since a damaged file may have a value of any size.
 std::string json_excerpt(const Json& value);
 
 // Parses a JSON object. `path`: name of the file for messages. Throws Error(input) for other text and for the faults
