@@ -77,9 +77,10 @@ class ParameterNormMeasure : public ImportanceMeasure {
     for (const HeadAxis& axis : p.traits().head_axes)
       if (!axis.survives_pruning) axes.push_back(axis);
     if (!axes.empty() && axes[0].side == HeadSide::key_value) {
-      const bool is_key = p.name().starts_with(layer.layer_spec().name + ".key.");
+      // All other parameters of key/value heads belong to keys: their projection and the weights of their norm.
+      const bool is_value = p.name().starts_with(layer.layer_spec().name + ".value.");
       const bool belongs_to_side =
-          side == SideSelection::whole || side == (is_key ? SideSelection::score : SideSelection::value);
+          side == SideSelection::whole || side == (is_value ? SideSelection::value : SideSelection::score);
       return belongs_to_side && !uses_only_mixing_matrices_ ? axes : std::vector<HeadAxis>();
     }
     if (uses_only_mixing_matrices_ && axes.size() < 2) return {};

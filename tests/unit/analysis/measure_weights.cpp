@@ -61,3 +61,26 @@ TEST_CASE("the measures weight-norm and alpha are norms of the parameters of a h
                     rounding::fp64_bound(400, 1)));
     }
 }
+
+TEST_CASE("the weights of a joint norm of grouped keys count as weights of the keys of every head", "[importance]") {
+  // With a mixer of heads, the score side and the value side are separate.
+  MeasuredModel measured_model(
+      "key_value_heads = 1\nmixer = 'mixhead-a'\ntransform = ['qk-norm']\nqk-norm.scope = 'joint'\n");
+  // Returns Σ w² over one of the equal blocks of a parameter along an axis.
+  const auto squares = [&](const std::string& name, int64_t num_blocks, int64_t block, int64_t axis = 0) {
+    const at::Tensor x = measured_model.model->parameters().find("decoder.layers.1.self." + name)->master();
+    const auto blocks = x.detach().to(at::kDouble).chunk(num_blocks, axis);
+    return blocks[static_cast<size_t>(block)].square().sum().item<double>();
+  };
+  HeadValues scores, values;
+  for (int64_t i = 0; i < 3; ++i) {
+    double score = squares("mixer.matrix", 3, i), value = squares("mixer.matrix", 3, i, 1);
+    for (const char* name : {"query.weight", "query.bias", "query_norm.weight"}) score += squares(name, 3, i);
+    for (const char* name : {"key.weight", "key.bias", "key_norm.weight"}) score += squares(name, 1, 0);
+    for (const char* name : {"value.weight", "value.bias"}) value += squares(name, 1, 0);
+    scores.push_back(std::sqrt(score)), values.push_back(std::sqrt(value));
+  }
+  for (const auto& [side, expected] : {std::pair{SideSelection::score, scores}, {SideSelection::value, values}})
+    CHECK(is_near(decoder_self_scores(importance_of("weight-norm", measured_model.analysis_input(side)))[1], expected,
+                  rounding::fp64_bound(400, 1)));
+}
