@@ -51,7 +51,10 @@ same_results() {
 }
 for precision in fp32 bf16; do
   p=(-q --precision "$precision")
-  for model in run untied; do
+  # Without MH_FULL, one of the models for each precision.
+  models=(run untied)
+  [ -n "${MH_FULL:-}" ] || { [ $precision = fp32 ] && models=(run) || models=(untied); }
+  for model in "${models[@]}"; do
     same_results mh-eval "${p[@]}" --format json --per-token table $model ../t.mhs
     same_results mh-eval "${p[@]}" generate $model --length 20
     same_results mh-prune scan "${p[@]}" $model ../t.mhs
@@ -59,6 +62,7 @@ for precision in fp32 bf16; do
     same_results mh-swap report "${p[@]}" --blocks 3 $model ../t.mhs
     same_results mh-spectrum "${p[@]}" --of output-value $model
   done
+  [ -n "${MH_FULL:-}" ] || [ $precision = bf16 ] || continue
   same_results mh-prune rank "${p[@]}" --by taylor,avg-l2,entropy,confidence,received,ablation,random --blocks 3 run ../t.mhs
   same_results mh-prune rank "${p[@]}" --by taylor,weight-norm,alpha --blocks 3 run ../t.mhs
   same_results mh-prune curve "${p[@]}" --by taylor --blocks 3 --step 25% run ../t.mhs
