@@ -16,8 +16,8 @@ using namespace huggingface_settings;
 namespace {
 
 constexpr RopeSizes kSizes{.head_size = 12, .max_positions = 64};
-constexpr RopeFormat kPartial{.partial_key = "partial_rotary_factor"};
-constexpr RopeFormat kPhi3{.partial_key = "partial_rotary_factor",
+constexpr RopeFormat kPartial{.rotary_fraction_key = "partial_rotary_factor"};
+constexpr RopeFormat kPhi3{.rotary_fraction_key = "partial_rotary_factor",
                            .default_original_length = 4096,
                            .has_only_longrope = true,
                            .has_plain_scaling = true};
