@@ -174,7 +174,9 @@ TEST_CASE("released pages of a mapped file leave memory and read as before, and 
   if (resident_kb() > 0) {
     CHECK(resident_kb() == 8192);
     release_mapped_pages(file.data() + 100, (4 << 20) - 100);
-    CHECK(resident_kb() == 4096 + sysconf(_SC_PAGESIZE) / 1024);
+    // The first page is not whole in the released range; the kernel also unmaps it if it is part of a huge page.
+    CHECK(resident_kb() >= 4096);
+    CHECK(resident_kb() <= 4096 + sysconf(_SC_PAGESIZE) / 1024);
     file.release(0, bytes.size());
     CHECK(resident_kb() == 0);
   }
