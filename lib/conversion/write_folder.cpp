@@ -217,8 +217,8 @@ class FolderWriter {
     sink->close();
   }
 
-  // Returns the elements of a tensor of transformers, in the format `dtype_`: those of its parameter if they are equal,
-  // otherwise a copy in `buffer`.
+  // Returns the elements of a tensor of transformers, in the format `dtype_`: the elements of its parameter if they are
+  // equal, otherwise a copy in `buffer`.
   const void* produce(const TensorPair& pair, const std::vector<Shape>& shapes, std::vector<float>& buffer) const {
     std::vector<const float*> parameters;
     for (const std::string& name : pair.multihead_names)

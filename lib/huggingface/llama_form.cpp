@@ -30,8 +30,8 @@ RopeSizes sizes_of(const Settings& settings) {
 
 size_t num_layers_of(const Settings& settings) { return settings.at("model.layers").get<size_t>(); }
 
-// Returns the settings with those of the first layer in place of the attention settings of all layers, which overrides
-// of all layers may replace.
+// Returns the settings with the settings of the first layer in place of the attention settings of all layers, which
+// overrides of all layers may replace.
 Settings with_first_layer(Settings settings, const LayerSettings& layers) {
   if (layers.kind_of_layer.empty()) return settings;
   for (const auto& [key, value] : layers.of_layer(0)) settings["attention." + key] = value;

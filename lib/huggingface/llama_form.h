@@ -23,7 +23,7 @@ enum class AttentionBias {
   attention_bias        // all projections if the key attention_bias is true
 };
 
-// The differences of a family from Llama, and its defaults of config.json, which are those of its class in
+// The differences of a family from Llama, and its defaults of config.json, which equal the defaults of its class in
 // transformers.
 struct LlamaFamily {
   const char* model_type;

@@ -34,7 +34,7 @@ at::Tensor linear(const at::Tensor& x, ParameterRefs weights, ParameterRefs bias
 at::Tensor gated_activation(const at::Tensor& x, Activation kind);
 
 // Returns scale * weight[tokens] (B, T, d) in fp32, for `tokens` (B, T) int64 and `weight` (rows, d) in fp32, fp16 or
-// bf16. Rows are converted after the lookup, so the bits are those of a lookup in the weight converted to fp32.
+// bf16. Rows are converted after the lookup, so the bits equal a lookup in the weight converted to fp32.
 at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& weight, double scale);
 
 // Returns the layer norm of x (…, d), of any type, over the last axis, with `weight` and `bias` (d) fp32; undefined

@@ -167,7 +167,7 @@ class Parameter {
   // Stores the values for evaluation in bf16, on `device`, and releases the master. `stored_values`, fp32, fp16 or bf16
   // of the shape of the parameter, may be memory of a mapped file, which no function writes to:
   // - A product operand becomes evaluation-only: value() is bf16, and is `stored_values` itself if they are bf16 and on
-  //   `device`. Its bits equal those of the bf16 copy of an fp32 master with these values.
+  //   `device`. Its bits equal the bf16 copy of an fp32 master with these values.
   // - A lookup table becomes evaluation-only: lookup_table() is `stored_values` itself if they are on `device`, and
   //   shares memory with a bf16 value() of the same type.
   // - Any other parameter keeps a master, which receives the values in fp32.

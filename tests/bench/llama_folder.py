@@ -3,7 +3,7 @@
 
     llama_folder.py 1B FOLDER     prints the number of parameters and the size of the largest tensor in bytes
 
-The shapes are those of Llama 3.2. The numbers repeat after 2^24, so that writing a file takes the time of the disk. The tokenizer has the
+The shapes equal Llama 3.2. The numbers repeat after 2^24, so that writing a file takes the time of the disk. The tokenizer has the
 256 bytes and two special tokens; further rows of the embedding are padding (mh-convert --padded-vocabulary).
 """
 import json

@@ -29,7 +29,7 @@ namespace mh::attention {
 // Returns whether the frequencies depend on the length n.
 bool depends_on_length(const RotaryOptions& options);
 
-// Returns the length that stands for all lengths with the frequencies of length n: 0 if the frequencies do not depend
+// Returns one length for all lengths that have the same frequencies as length n: 0 if the frequencies do not depend
 // on n; for dynamic max(n, L0); for longrope L0 or, above L0, L0 + 1.
 int64_t frequency_length(const RotaryOptions& options, int64_t length);
 

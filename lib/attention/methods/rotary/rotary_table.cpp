@@ -43,7 +43,7 @@ bool RotaryTable::may_be_captured(const RotaryRange& range) const { return !devi
 RotaryTable::Table RotaryTable::compute(int64_t begin, int64_t end, int64_t frequency_length) const {
   // Computed on the CPU, so that the table has the same bits on every device. The copy to a GPU is complete when to()
   // returns, so kernels of every stream may read the table. Cosines of fp32 depend on the place of an element in a
-  // vector register in some math libraries; those of fp64, rounded to fp32, do not, so rows keep their bits when the
+  // vector register in some math libraries; fp64 results, rounded to fp32, do not, so rows keep their bits when the
   // table grows.
   const at::Tensor positions = at::arange(begin, end, at::kLong).to(at::kFloat);
   const at::Tensor frequencies = rotary_frequencies(options_, rotary_size_, frequency_length);
