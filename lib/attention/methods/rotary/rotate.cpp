@@ -22,7 +22,7 @@ constexpr int64_t kMinElementsPerThread = 16384;
 
 enum class Direction { forward, inverse };
 
-// Writes x (B, h, T, dk), rotated, to y, with the CPU kernel. x and y may be the same tensor.
+// Writes x (B, h, T, dk), rotated, to y, with the CPU kernel.
 template <class T>
 void run_kernel(const at::Tensor& x, const RotaryRows& rows, Direction direction, at::Tensor& y) {
   const int64_t num_positions = x.size(2), half = rows.cosines.size(1);
@@ -46,7 +46,7 @@ void run_kernel(const at::Tensor& x, const RotaryRows& rows, Direction direction
   });
 }
 
-// Writes x (B, h, T, dk), rotated, to y, with tensor operations. x and y may be the same tensor.
+// Writes x (B, h, T, dk), rotated, to y, with tensor operations.
 void run_operations(const at::Tensor& x, const RotaryRows& rows, Direction direction, const at::Tensor& y) {
   const int64_t half = rows.cosines.size(1), size = x.size(3);
   const at::ScalarType type = at::isReducedFloatingType(x.scalar_type()) ? at::kFloat : x.scalar_type();
@@ -56,7 +56,7 @@ void run_operations(const at::Tensor& x, const RotaryRows& rows, Direction direc
   const at::Tensor rotated_first = first * cosines - second * sines, rotated_second = second * cosines + first * sines;
   y.narrow(3, 0, half).copy_(rotated_first);
   y.narrow(3, half, half).copy_(rotated_second);
-  if (!y.is_same(x)) y.narrow(3, 2 * half, size - 2 * half).copy_(x.narrow(3, 2 * half, size - 2 * half));
+  y.narrow(3, 2 * half, size - 2 * half).copy_(x.narrow(3, 2 * half, size - 2 * half));
 }
 
 void rotate_to(const at::Tensor& x, const RotaryRows& rows, Direction direction, at::Tensor& y) {
