@@ -37,6 +37,18 @@ struct RelativeParams {
   const float* r_transposed = nullptr;        // on a CPU: r with each head transposed, (heads, key_size, num_distances)
 };
 
+// Position bias: a number that is added to the logit of query t of head j and key s, and depends on their distance only
+// (ALiBi, Press et al. 2022; T5, Raffel et al. 2020). The biases are fp32 and are not multiplied by AttentionParams::
+// scale.
+struct PositionBiasParams {
+  // (heads, num_distances), each row contiguous; null: no position bias. The distance between query t and key s belongs
+  // to column `first_row + (queries - 1 - t) + (s - first_key)` of the key range of s.
+  const float* bias = nullptr;
+  int64_t head_stride = 0;                    // elements
+  const KeyRange* key_ranges = nullptr;       // ranges that cover all keys, in increasing order
+  int num_distances = 0, num_key_ranges = 0;  // columns of bias; size of key_ranges
+};
+
 // Grouped-query attention: returns the key/value head that head `head` reads; `head_of`: null, each head reads the
 // key/value head of the same index.
 constexpr int64_t kv_head(const int64_t* head_of, int64_t head) { return head_of != nullptr ? head_of[head] : head; }
@@ -48,7 +60,9 @@ struct AttentionParams {
   int64_t queries = 0, keys = 0;
   float scale = 1;      // factor of the logits; positive on a GPU
   bool causal = false;  // query i attends to keys 0 … `keys - queries + i`; requires `queries <= keys`
-  int64_t window = 0;   // with `causal`: a query attends to the last `window` keys up to its own position; 0: to all
+  // With `causal`: a query attends to the last `window` keys up to its own position. Without: query i attends to the
+  // keys j with |i - j| < window. 0: to all.
+  int64_t window = 0;
   Normaliser normaliser = Normaliser::softmax;
   // Grouped-query attention: query head j reads the keys of head key_head_of[j], and value head i the values of head
   // value_head_of[i] of v; null: the head of the same index.
@@ -91,6 +105,15 @@ struct AttentionParams {
 
   RelativeParams relative = {};
 
+  // Soft cap: the logit x becomes soft_cap * tanh(x / soft_cap), after `scale` and the term of relative positions,
+  // before the position bias and the mask; 0: none.
+  float soft_cap = 0;
+  PositionBiasParams position_bias = {};
+  // (heads), fp32: logit of a sink of each query head, a key without a value that every query sees (Xiao et al. 2024).
+  // The softmax and the log-sum-exp include it, so that the probabilities of the keys add up to less than 1. The soft
+  // cap and the position bias do not change it. Null: no sinks.
+  const float* sinks = nullptr;
+
   // The following members are for CPUs only.
   int64_t head = 0;      // without head mixing: the current head, an index into u, v, r and head_scales
   int64_t max_keys = 0;  // head mixing: maximum of `keys` over the batch; determines the tiling together with l2_bytes
@@ -100,13 +123,20 @@ struct AttentionParams {
   const Bf16Gemm* bf16_gemm = nullptr;
 
   constexpr bool has_relative_positions() const { return relative.u != nullptr; }
+  constexpr bool has_position_bias() const { return position_bias.bias != nullptr; }
   constexpr bool has_dropout() const { return dropout.threshold != 0; }
   constexpr int64_t key_head(int64_t j) const { return kv_head(key_head_of, j); }
   constexpr int64_t value_head(int64_t i) const { return kv_head(value_head_of, i); }
   float head_scale(int64_t i) const { return head_scales != nullptr ? head_scales[i] : 1; }
   // Return the end and the beginning of [visible_begin(i), visible_end(i)), the range of keys to which query i attends.
-  int64_t visible_end(int64_t i) const { return causal ? keys - queries + i + 1 : keys; }
-  int64_t visible_begin(int64_t i) const { return window > 0 ? std::max<int64_t>(0, visible_end(i) - window) : 0; }
+  int64_t visible_end(int64_t i) const {
+    if (causal) return keys - queries + i + 1;
+    return window > 0 ? std::min(keys, i + window) : keys;
+  }
+  int64_t visible_begin(int64_t i) const {
+    if (window == 0) return 0;
+    return std::min(keys, std::max<int64_t>(0, causal ? visible_end(i) - window : i - window + 1));
+  }
   // Returns the matrix of batch row b that all its queries share; null if each query has a matrix of its own.
   // `matrices` is `mixing_matrix` or `mixing_matrix_transposed`.
   constexpr const float* shared_matrix(const float* matrices, int64_t b) const {

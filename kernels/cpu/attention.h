@@ -52,7 +52,9 @@ struct HeadTensors {
   // Gradients with respect to u, v and r of RelativeParams: du (size), dv_bias (size), dr (distances, size). Not
   // written without relative positions.
   float *du = nullptr, *dv_bias = nullptr, *dr = nullptr;
-  float* dscale = nullptr;  // gradient of the scale of this head's output, a scalar; null: not computed
+  float* dscale = nullptr;          // gradient of the scale of this head's output, a scalar; null: not computed
+  float* dsink = nullptr;           // gradient of the sink of this head, a scalar; null: not computed
+  float* dposition_bias = nullptr;  // (num_distances): gradient of the head's row of PositionBiasParams::bias; or null
 };
 
 // The forward and the backward pass, compiled for one instruction set (cpu/simd.h).

@@ -15,7 +15,8 @@ struct Mask {
   // With `causal`, query t sees keys s <= t + offset. If `offset` is positive, keys of a cache or a memory precede
   // query 0.
   int64_t offset = 0;
-  int64_t window = 0;  // > 0: query t sees only keys s > t + offset - window; 0: unlimited
+  // > 0: query t sees only keys s > t + offset - window, and, without `causal`, s < t + offset + window; 0: unlimited.
+  int64_t window = 0;
   // (B) int64: only keys s < key_lengths[b] are real (not padding); undefined: all keys are real. Padding keys and
   // values must be finite: the composed path and SDPA multiply them by probabilities and gradients that are 0. Only the
   // fused CPU kernels and the fused GPU kernel without head mixing do not read padding.

@@ -15,6 +15,10 @@ namespace mh::attention {
 // Whether the output projection has a bias. same: if the other projections have biases.
 enum class OutputBias { same, yes, no };
 
+// Sink of each head: a logit without a value in the denominator of the softmax. none: no sink; learned: a parameter of
+// each head; zero: the logit 0, "softmax off by one".
+enum class Sink { none, learned, zero };
+
 // The options of one layer. AttentionOptions::describe() explains each key.
 struct AttentionOptions {
   int64_t heads = 8;
@@ -28,8 +32,11 @@ struct AttentionOptions {
   OutputBias output_bias = OutputBias::same;
   double scale = 0;
   int64_t window = 0;
+  double soft_cap = 0;
+  Sink sink = Sink::none;
   double dropout = 0;
   std::vector<std::string> transform = {};
+  std::string position_bias = "none";
   std::string pairing = "own";
   std::string score = "dot-product";
   std::string normaliser = "softmax";

@@ -183,11 +183,22 @@ class Score : public Stage {
   virtual bool prefers_composed(const Context&, std::string* /*why*/) const { return false; }
 };
 
+// Stage that adds a bias to the logits, which depends on the distance of query and key only. The default, "none", adds
+// nothing. The bias acts after the score and the soft cap, before the mixer.
+class PositionBiasStage : public Stage {
+ public:
+  // Returns the bias (h, D), fp32, of each query head at D distances between queries and keys, differentiable in the
+  // stage's parameters; undefined: no bias. distances (D) int64: position of the query minus position of the key, on
+  // the device of the layer; negative distances occur in an encoder only.
+  virtual at::Tensor bias(const Context& context, const at::Tensor& distances) = 0;
+};
+
 // Stage that computes probabilities from logits. `attention_mask` is a broadcastable boolean mask (true: may attend);
 // undefined: no entry is masked. Masked entries of the result are exactly 0, and a fully masked row is zero.
 class Normaliser : public Stage {
  public:
-  virtual at::Tensor normalise(const at::Tensor& logits, const at::Tensor& attention_mask) = 0;
+  // sinks (h), fp32: logit of a sink of each head, which takes part in the normalisation; undefined: no sinks.
+  virtual at::Tensor normalise(const at::Tensor& logits, const at::Tensor& attention_mask, const at::Tensor& sinks) = 0;
   // Returns the normaliser that the fused kernels apply; used only if why_not_fused() is empty.
   virtual kernels::Normaliser kernel_normaliser() const { return kernels::Normaliser::softmax; }
   // Returns the name of the normaliser, which messages state as the reason why SDPA cannot compute a forward pass; null
@@ -295,6 +306,7 @@ class StageFactory<S>::Adapter : public StageFactory<S> {
 Registry<StageFactory<Transform>>& transforms();
 Registry<StageFactory<Pairing>>& pairings();
 Registry<StageFactory<Score>>& scores();
+Registry<StageFactory<PositionBiasStage>>& position_biases();
 Registry<StageFactory<Normaliser>>& normalisers();
 Registry<StageFactory<Mixer>>& mixers();
 Registry<StageFactory<Combiner>>& combiners();

@@ -18,11 +18,19 @@ struct RelativePositions {
   std::vector<kernels::KeyRange> key_ranges;  // ranges of keys at consecutive positions; they cover all keys
 };
 
+// Position bias of the logits (kernels::PositionBiasParams); the tensor is undefined if there is none.
+struct PositionBias {
+  at::Tensor bias;                            // (h, D), fp32, contiguous: bias of each head at D distances
+  std::vector<kernels::KeyRange> key_ranges;  // ranges of keys at consecutive positions; they cover all keys
+};
+
 // The properties of a fused attention: mask, normaliser, dropout, relative positions, key/value heads and scale factors
 // of heads.
 struct AttentionSpec {
-  bool causal = false;          // query t sees keys 0 … Tk - Tq + t
-  int64_t window = 0;           // with `causal`: number of latest keys that a query sees; 0: all keys up to Tk - Tq + t
+  bool causal = false;  // query t sees keys 0 … Tk - Tq + t
+  // With `causal`: number of latest keys that a query sees; 0: all keys up to Tk - Tq + t. Without: query t sees the
+  // keys s with |t - s| < window; 0: all keys.
+  int64_t window = 0;
   at::Tensor key_lengths = {};  // (B) int64: only keys s < key_lengths[b] are real; undefined: all; not with `causal`
   kernels::Normaliser normaliser = kernels::Normaliser::softmax;
   // Dropout of the probabilities (B, h, Tq, Tk), or, with head mixing and without dropout_before_mixing, of the mixed
@@ -35,6 +43,9 @@ struct AttentionSpec {
   std::vector<int64_t> kv_head_of = {};
   double scale = 0;             // factor of the products of queries and keys; 0: 1/√dk
   at::Tensor head_scales = {};  // (hv) or (B, hv): factor of each value head; undefined: 1
+  double soft_cap = 0;          // κ of the soft cap κ tanh(x / κ) of the logits; 0: none
+  at::Tensor sinks = {};        // (h), fp32: logit of the sink of each query head; undefined: no sinks
+  PositionBias position_bias = {};
 
   // Returns the kernel parameters that do not depend on the batch row, for a CPU or GPU and for q (B, h, Tq, dk), k (B,
   // h, Tk, dk) and v (B, hv, Tk, dv). The pointers `key_head_of` and `value_head_of` point into this object; the caller

@@ -28,7 +28,7 @@ struct ForwardResult {
 // Gradients of the operands; undefined if the operand is undefined. A backend returns gradients in the shapes of the
 // operands. During its backward pass, gradients may be partial sums, and k and v may have one head for each query head.
 struct OperandGradients {
-  at::Tensor q, k, v, matrix = {}, head_scales = {}, u = {}, v_bias = {}, r = {};
+  at::Tensor q, k, v, matrix = {}, head_scales = {}, u = {}, v_bias = {}, r = {}, sinks = {}, position_bias = {};
 };
 
 // Wraps a value of any type for an autograd context.
