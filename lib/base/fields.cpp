@@ -134,8 +134,13 @@ void parse_value(const toml::node& node, TextOrTexts& v, const std::vector<std::
   if (!node.is_string() && !node.is_array())
     throw InvalidValue{"text in quotes, or a list of texts in [ ]", "put each text in quotes"};
   std::vector<std::string> texts;
-  if (node.is_array()) parse_value(node, texts, choices, r, where);
-  else if (const std::string text = *node.value_exact<std::string>(); !text.empty()) texts.push_back(text);
+  if (node.is_array()) {
+    parse_value(node, texts, choices, r, where);
+  } else {
+    std::string text;
+    parse_value(node, text, choices, r, where);
+    if (!text.empty()) texts.push_back(text);
+  }
   v.texts = std::move(texts);
 }
 
@@ -228,9 +233,9 @@ Fields::VisitedField Fields::field(const std::string& key, std::vector<std::stri
   return {*this, full_key(key)};
 }
 Fields::VisitedField Fields::text_or_texts(const std::string& key, std::vector<std::string>& value,
-                                           const std::string& help) {
+                                           const std::string& help, const std::vector<std::string>& choices) {
   TextOrTexts text_or_texts{std::move(value)};
-  visit_value(key, text_or_texts, help, "text or texts", {}, any_number());
+  visit_value(key, text_or_texts, help, "text or texts", choices, any_number());
   value = std::move(text_or_texts.texts);
   return {*this, full_key(key)};
 }

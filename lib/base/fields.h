@@ -76,8 +76,9 @@ class Fields {
                      Range range = any_number());
   VisitedField field(const std::string& key, std::vector<std::string>& value, const std::string& help);
   // Visits a list of texts that may also be a single text. One text is written as a text, several as a list, and an
-  // empty list as an empty text.
-  VisitedField text_or_texts(const std::string& key, std::vector<std::string>& value, const std::string& help);
+  // empty list as an empty text. `choices`: the valid texts; empty: any text is valid.
+  VisitedField text_or_texts(const std::string& key, std::vector<std::string>& value, const std::string& help,
+                             const std::vector<std::string>& choices = {});
   // Visits a list of numbers that a written configuration contains only if the list is not empty.
   VisitedField numbers_if_any(const std::string& key, std::vector<double>& value, const std::string& help,
                               Range range = any_number());

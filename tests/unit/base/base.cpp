@@ -298,6 +298,29 @@ TEST_CASE("Config fills a struct, later values override earlier ones, and writte
   CHECK(rewriter.text() == writer.text());
 }
 
+TEST_CASE("a field of one or more texts with choices accepts only the choices, as a text and in a list") {
+  struct Options {
+    std::vector<std::string> names{"x"};
+    void describe(Fields& f) { f.text_or_texts("names", names, "names", {"x", "y"}); }
+  };
+  const auto read = [](const std::string& toml) {
+    Config config;
+    config.load_text(toml, "test");
+    Options options;
+    config.read("", options);
+    return options.names;
+  };
+  using Texts = std::vector<std::string>;
+  CHECK(read("") == Texts{"x"});
+  CHECK(read("names = 'y'") == Texts{"y"});
+  CHECK(read("names = ['y', 'x']") == Texts{"y", "x"});
+  CHECK(read("names = []").empty());
+  for (const char* toml : {"names = ''", "names = 'z'", "names = ['x', 'z']", "names = 1"}) {
+    INFO(toml);
+    CHECK(status_of([&] { read(toml); }) == 2);
+  }
+}
+
 TEST_CASE("a field of one or more texts is written as a text or a list, and an empty list of numbers is not written") {
   struct Options {
     std::vector<std::string> paths;
