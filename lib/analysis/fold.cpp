@@ -25,12 +25,13 @@ FoldedModel fold_combiners(const model::ModelConfig& config, model::LanguageMode
   std::set<std::string> combiners;
   for (const attention::AttentionLayer* layer : model.attention_layers()) {
     const attention::LayerSpec& s = layer->layer_spec();
-    combiners.insert(config.attention.layer(s.kind, s.layer).combiner);
+    const std::vector<std::string>& names = config.attention.layer(s.kind, s.layer).combiner;
+    combiners.insert(names.begin(), names.end());
     const at::Tensor matrix = layer->as_linear_map();
     if (!matrix.defined()) continue;
     matrices.emplace(s.name + ".output.weight", matrix);
     folded_model.layer_names.push_back(s.name);
-    folded_model.config.attention.set_layer(s.kind, s.layer, layer->options_without_combiner());
+    folded_model.config.attention.set_layer(s.kind, s.layer, layer->options_after_folding());
   }
   if (matrices.empty())
     refuse_usage(

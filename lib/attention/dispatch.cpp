@@ -77,7 +77,10 @@ bool mixer_has_fused_form(const ConstraintInput& c, std::string* why) {
 }
 
 bool combiner_has_fused_form(const ConstraintInput& c, std::string* why) {
-  return has_fused_form(*c.layer.stages.combiner, "combiner", c.layer.options.combiner, why);
+  const auto& combiners = c.layer.stages.combiners;
+  for (size_t i = 0; i < combiners.size(); ++i)
+    if (!has_fused_form(*combiners[i], "combiner", c.layer.options.combiner[i], why)) return false;
+  return true;
 }
 
 bool value_size_is_head_size(const ConstraintInput& c, std::string* why) {

@@ -1,4 +1,4 @@
-// Concatenates head outputs, with or without a weight for each head.
+// Concatenates head outputs, multiplies them by weights, and shows gates to observers.
 #include "attention/gated_combiner.h"
 
 namespace mh::attention {
@@ -7,22 +7,25 @@ at::Tensor join_heads(const at::Tensor& z) {
   return z.transpose(1, 2).reshape({z.size(0), z.size(2), z.size(1) * z.size(3)});
 }
 
-at::Tensor join_gated_heads(const at::Tensor& z, const at::Tensor& w) {
+at::Tensor scale_heads(const at::Tensor& z, const at::Tensor& w) {
   const at::Tensor s = w.to(z.scalar_type());
-  if (s.dim() == 1) return join_heads(z * s.view({-1, 1, 1}));
-  return join_heads(z * (s.dim() == 2 ? s.unsqueeze(-1) : s.transpose(1, 2)).unsqueeze(-1));
+  if (s.dim() == 1) return z * s.view({-1, 1, 1});
+  return z * (s.dim() == 2 ? s.unsqueeze(-1) : s.transpose(1, 2)).unsqueeze(-1);
 }
 
-at::Tensor show_gates(const Context& c, const at::Tensor& gates) {
+at::Tensor multiply_head_weights(const at::Tensor& v, const at::Tensor& w) {
+  if (!v.defined() || !w.defined()) return v.defined() ? v : w;
+  // Weights (B, hv) become (B, 1, hv) beside weights (B, T, hv).
+  if (v.dim() == 2 && w.dim() == 3) return v.unsqueeze(1) * w;
+  if (v.dim() == 3 && w.dim() == 2) return v * w.unsqueeze(1);
+  return v * w;
+}
+
+at::Tensor show_gates(const Context& c, const at::Tensor& gates, bool are_of_experts) {
   if (c.observer == nullptr) return gates;
-  GateObservation observation{gates};
+  GateObservation observation{gates, are_of_experts};
   c.observer->notify_subscribers(c.layer_spec, observation);
-  c.observer->notify_subscribers(c.layer_spec, HeadWeightObservation{observation.gates});
   return observation.gates;
-}
-
-at::Tensor GatedCombiner::combine(const Context& c, const at::Tensor& z) {
-  return c.head_weights.defined() && !c.are_head_weights_applied ? join_gated_heads(z, c.head_weights) : join_heads(z);
 }
 
 }  // namespace mh::attention

@@ -1,4 +1,4 @@
-// The forward pass of an attention layer: projections, dispatch, interceptors, combiner, output projection.
+// The forward pass of an attention layer: projections, dispatch, interceptors, combiners, output projection.
 #include "attention/layer.h"
 
 #include <algorithm>
@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "attention/fused/split_projection.h"
+#include "attention/gated_combiner.h"
 #include "nn/aten.h"
 #include "nn/ops.h"
 
@@ -85,6 +86,21 @@ at::Tensor AttentionLayer::intercept(HeadSide side, Context& c, const at::Tensor
   return interceptor_->intercept_heads(side, layer_spec_, y);
 }
 
+void AttentionLayer::set_head_weights(Context& c) const {
+  c.head_weights.resize(stages_.combiners.size());
+  at::Tensor product;
+  size_t entry = 0;
+  for (size_t i = 0; i < stages_.combiners.size(); ++i) {
+    const at::Tensor weights = stages_.combiners[i]->head_weights(c);
+    c.head_weights[entry] = multiply_head_weights(c.head_weights[entry], weights);
+    if (!stages_.combiners[i]->only_scales_heads()) entry = i + 1;
+    if (c.observer != nullptr) product = multiply_head_weights(product, weights);
+  }
+  if (c.observer == nullptr || (!product.defined() && !has_head_gates())) return;
+  if (!product.defined()) product = at::ones({layer_spec_.value_heads}, c.query_input.options().dtype(at::kFloat));
+  c.observer->notify_subscribers(layer_spec_, HeadWeightObservation{product});
+}
+
 at::Tensor AttentionLayer::forward_without_heads(const at::Tensor& query_input, const at::Tensor& key_input,
                                                  Cache* cache) const {
   if (cache != nullptr && layer_spec_.kind != AttentionKind::decoder_cross) cache->skip(query_input.size(1));
@@ -109,7 +125,7 @@ at::Tensor AttentionLayer::forward(const at::Tensor& query_input, const at::Tens
   if (p.is_cached) c.k = p.k;
   c.num_keys = c.v.size(2) + (cache != nullptr && !p.is_cached ? cache->length() : 0);
   stages_.pairing->pair(c);
-  c.head_weights = stages_.combiner->head_weights(c);
+  set_head_weights(c);
   const KernelChoice choice = dispatcher_.choose_kernel(view(), c);
   if (choice.kernel == Kernel::composed) dispatcher_.report_fallback(view(), c, choice);
   if (choice.is_in_place()) {
@@ -120,14 +136,17 @@ at::Tensor AttentionLayer::forward(const at::Tensor& query_input, const at::Tens
   }
   const bool has_interception = observer != nullptr || interceptor_ != nullptr;
   if (has_interception) c.head_outputs = intercept(HeadSide::value, c, c.head_outputs);
-  at::Tensor combiner_output = stages_.combiner->combine(c, c.head_outputs);
-  if (has_interception) {
-    const at::Tensor head_outputs =
-        combiner_output.view({combiner_output.size(0), combiner_output.size(1), -1, layer_spec_.value_size})
-            .transpose(1, 2);
-    combiner_output = intercept(HeadSide::output, c, head_outputs).transpose(1, 2).flatten(2);
+  at::Tensor combined_heads = c.head_outputs;
+  for (size_t i = 0; i < stages_.combiners.size(); ++i) {
+    if (const at::Tensor& weights = c.head_weights[i]; weights.defined())
+      combined_heads = scale_heads(combined_heads, weights);
+    combined_heads = stages_.combiners[i]->combine(c, combined_heads);
   }
-  return nn::linear(combiner_output, {output_weight_}, {output_bias_});
+  at::Tensor projection_input = join_heads(combined_heads);
+  if (has_interception)
+    projection_input =
+        join_heads(intercept(HeadSide::output, c, split_heads(projection_input, layer_spec_.output_heads)));
+  return nn::linear(projection_input, {output_weight_}, {output_bias_});
 }
 
 }  // namespace mh::attention

@@ -59,12 +59,13 @@ class AttentionLayer {
   std::pair<int64_t, std::string> max_length_and_key() const;
 
   // Returns whether the layer has separate heads on this side: value heads always, score heads if the mixer mixes
-  // heads, output heads if the combiner mixes heads. False for every side of a layer without heads.
+  // heads, output heads if a combiner mixes heads. False for every side of a layer without heads.
   bool has_separate_heads(HeadSide side) const;
   MixerInput mixer_input() const {
     return stages_.mixer != nullptr ? stages_.mixer->mixer_input() : MixerInput::nothing;
   }
-  bool has_head_gates() const { return stages_.combiner != nullptr && stages_.combiner->has_head_gates(); }
+  // Returns whether a combiner has gates of heads (Combiner::has_head_gates).
+  bool has_head_gates() const;
 
   // Returns whether the caller can choose the heads to prune on this side. True for value heads. False for score or
   // output heads that are pruned together with the value heads of the same indices, and in a layer without heads.
@@ -75,12 +76,13 @@ class AttentionLayer {
   // `kept_heads`, or if a mixer of logits would have no score heads.
   AttentionOptions options_after_pruning(const KeptHeads& kept_heads) const;
 
-  // Returns the matrix (hv, ho) of the combiner in evaluation if the combiner folds into the output projection
-  // (Combiner::as_linear_map); otherwise an undefined tensor.
+  // Returns the matrix (hv, ho) of the combiners that fold into the output projection: of all combiners after the last
+  // one that has no matrix (Combiner::as_linear_map), the product of their matrices in evaluation. Returns an undefined
+  // tensor if the last combiner has no matrix.
   at::Tensor as_linear_map() const;
-  // Returns the options of the layer with `concatenate` as its combiner, for a layer whose combiner was folded into the
-  // output projection.
-  AttentionOptions options_without_combiner() const;
+  // Returns the options of the layer after as_linear_map() was folded into the output projection: without the combiners
+  // that it includes.
+  AttentionOptions options_after_folding() const;
 
   // Sets the interceptor that reads, and may replace, the tensors of heads in every forward pass
   // (attention/interceptor.h); null removes the interceptor.
@@ -118,9 +120,13 @@ class AttentionLayer {
   static void gather_kv_heads(Context& c);
   Projections project(const at::Tensor& query_input, const at::Tensor& key_input, Cache* cache);
   void check_heads() const;
+  void check_combiners() const;
   void check_key_options() const;
+  size_t num_unfolded_combiners() const;
   void set_groups_after_pruning(const KeptHeads& kept_heads, AttentionOptions& new_options) const;
   nn::HeadRole role_of(const Stage& stage) const;
+  // Sets context.head_weights, and shows the product of all weights to the observer.
+  void set_head_weights(Context& context) const;
   // Computes the head outputs (B, hv, Tq, dv) with tensor operations.
   at::Tensor attend_composed(Context& context);
   const Variants* variants_of_rows() const { return interceptor_ != nullptr ? interceptor_->variants() : nullptr; }

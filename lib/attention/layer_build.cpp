@@ -1,4 +1,5 @@
 // Builds a layer from its options, combines the properties of its stages, and returns the options of a pruned layer.
+#include <algorithm>
 #include <map>
 #include <set>
 #include <utility>
@@ -21,7 +22,8 @@ Stages make_stages(const AttentionOptions& options, const LayerSpec& layer_spec)
   stages.score = make(scores(), "attention.score", options.score);
   stages.normaliser = make(normalisers(), "attention.normaliser", options.normaliser);
   stages.mixer = make(mixers(), "attention.mixer", options.mixer);
-  stages.combiner = make(combiners(), "attention.combiner", options.combiner);
+  for (const std::string& name : options.combiner)
+    stages.combiners.push_back(make(combiners(), "attention.combiner", name));
   return stages;
 }
 
@@ -47,6 +49,7 @@ AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOpt
     return;
   }
   stages_ = make_stages(options_, layer_spec_);
+  check_combiners();
   check_heads();
   check_key_options();
   auto add_projection = [&](const std::string& suffix, int64_t size, HeadSide side, nn::Parameter*& bias) {
@@ -99,9 +102,27 @@ void AttentionLayer::check_heads() const {
   if (layer_spec_.value_heads != layer_spec_.heads && !stages_.mixer->can_change_head_count())
     refuse("value_heads", "score heads", "mixer that changes the number of heads", layer_spec_.heads,
            layer_spec_.value_heads);
-  if (layer_spec_.output_heads != layer_spec_.value_heads && !stages_.combiner->mixes_heads())
+  if (layer_spec_.output_heads != layer_spec_.value_heads && !stages_.mixes_head_outputs())
     refuse("output_heads", "value heads", "combiner that mixes heads", layer_spec_.value_heads,
            layer_spec_.output_heads);
+}
+
+// Throws Error(usage) if the layer has a combiner twice, if a combiner before the last one mixes heads, or if the
+// default combiner, which is the empty list, is one of several.
+void AttentionLayer::check_combiners() const {
+  const std::vector<std::string>& names = options_.combiner;
+  const auto refuse = [&](const std::string& expected, const std::string& advice) {
+    refuse_usage(str(layer_spec_.name, ", attention.combiner"), expected, str('"', join(names, "\", \""), '"'), advice);
+  };
+  if (std::set<std::string>(names.begin(), names.end()).size() != names.size())
+    refuse("each combiner once", "leave the repeated combiner out");
+  const std::string default_name = AttentionOptions().combiner.front();
+  if (names.size() > 1 && std::find(names.begin(), names.end(), default_name) != names.end())
+    refuse(str("'", default_name, "' alone, since it is the list without combiners"),
+           str("leave '", default_name, "' out of the list"));
+  for (size_t i = 0; i + 1 < names.size(); ++i)
+    if (stages_.combiners[i]->mixes_heads())
+      refuse(str("no combiner after '", names[i], "', which mixes heads"), str("move '", names[i], "' to the end"));
 }
 
 // Throws Error(usage) if the layer has a window but is not causal, has a transform twice, or has options of the keys
@@ -137,19 +158,37 @@ nn::HeadRole AttentionLayer::role_of(const Stage& stage) const {
   using nn::HeadRole;
   if (&stage == stages_.mixer.get())
     return stages_.mixer->mixer_input() == MixerInput::nothing ? HeadRole::stage : HeadRole::mixing;
-  if (&stage != stages_.combiner.get()) return HeadRole::stage;
-  return stages_.combiner->mixes_heads()      ? HeadRole::mixing
-         : stages_.combiner->has_head_gates() ? HeadRole::gate
-                                              : HeadRole::stage;
+  for (const auto& combiner : stages_.combiners)
+    if (&stage == combiner.get())
+      return combiner->mixes_heads() ? HeadRole::mixing : combiner->has_head_gates() ? HeadRole::gate : HeadRole::stage;
+  return HeadRole::stage;
+}
+
+bool AttentionLayer::has_head_gates() const {
+  return std::any_of(stages_.combiners.begin(), stages_.combiners.end(),
+                     [](const auto& combiner) { return combiner->has_head_gates(); });
+}
+
+// Returns the number of combiners up to the last one that has no matrix.
+size_t AttentionLayer::num_unfolded_combiners() const {
+  size_t count = stages_.combiners.size();
+  while (count > 0 && stages_.combiners[count - 1]->as_linear_map().defined()) --count;
+  return count;
 }
 
 at::Tensor AttentionLayer::as_linear_map() const {
-  return stages_.combiner != nullptr ? stages_.combiner->as_linear_map() : at::Tensor();
+  at::Tensor product;
+  for (size_t i = num_unfolded_combiners(); i < stages_.combiners.size(); ++i) {
+    const at::Tensor matrix = stages_.combiners[i]->as_linear_map();
+    product = product.defined() ? at::matmul(product.to(at::kDouble), matrix.to(at::kDouble)) : matrix;
+  }
+  return product;
 }
 
-AttentionOptions AttentionLayer::options_without_combiner() const {
+AttentionOptions AttentionLayer::options_after_folding() const {
   AttentionOptions new_options = options_;
-  new_options.combiner = AttentionOptions().combiner;
+  new_options.combiner.resize(num_unfolded_combiners());
+  if (new_options.combiner.empty()) new_options.combiner = AttentionOptions().combiner;
   new_options.output_heads = 0;
   return new_options;
 }
@@ -157,7 +196,7 @@ AttentionOptions AttentionLayer::options_without_combiner() const {
 bool AttentionLayer::can_prune_separately(HeadSide side) const {
   if (layer_spec_.heads == 0) return false;
   return side == HeadSide::value ||
-         (side == HeadSide::score ? stages_.mixer->can_change_head_count() : stages_.combiner->mixes_heads());
+         (side == HeadSide::score ? stages_.mixer->can_change_head_count() : stages_.mixes_head_outputs());
 }
 
 AttentionOptions AttentionLayer::options_after_pruning(const KeptHeads& kept_heads) const {
@@ -166,9 +205,10 @@ AttentionOptions AttentionLayer::options_after_pruning(const KeptHeads& kept_hea
                  str("the same pruned heads on the score and value sides, for mixer '", options_.mixer, "'"),
                  "different heads", "prune the same heads on both sides");
   if (kept_heads.output != kept_heads.value && !can_prune_separately(HeadSide::output))
-    refuse_usage(layer_spec_.name,
-                 str("the same pruned heads on the output and value sides, for combiner '", options_.combiner, "'"),
-                 "different heads", "prune the same heads on both sides");
+    refuse_usage(
+        layer_spec_.name,
+        str("the same pruned heads on the output and value sides, for combiner '", options_.combiner.back(), "'"),
+        "different heads", "prune the same heads on both sides");
   AttentionOptions new_options = options_;
   if (kept_heads.value.empty() || kept_heads.output.empty() ||
       (kept_heads.score.empty() && stages_.mixer->mixer_input() == MixerInput::probabilities)) {
@@ -251,8 +291,8 @@ std::pair<int64_t, std::string> AttentionLayer::max_length_and_key() const {
 
 bool AttentionLayer::has_separate_heads(HeadSide side) const {
   if (layer_spec_.heads == 0) return false;
-  return side == HeadSide::value || (side == HeadSide::score ? stages_.mixer->mixer_input() != MixerInput::nothing
-                                                             : stages_.combiner->mixes_heads());
+  return side == HeadSide::value ||
+         (side == HeadSide::score ? stages_.mixer->mixer_input() != MixerInput::nothing : stages_.mixes_head_outputs());
 }
 
 }  // namespace mh::attention

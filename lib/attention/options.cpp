@@ -75,13 +75,16 @@ void AttentionOptions::describe(Fields& f) {
   f.field("score", score, "computation of logits from queries and keys", scores().names());
   f.field("normaliser", normaliser, "function from logits to probabilities", normalisers().names());
   f.field("mixer", mixer, "mixing of logits or probabilities across heads", mixers().names());
-  f.field("combiner", combiner, "combination of head outputs before the output projection", combiners().names());
+  f.text_or_texts("combiner", combiner,
+                  "functions of head outputs before the output projection, in order; []: concatenate",
+                  combiners().names());
+  if (combiner.empty()) combiner = AttentionOptions().combiner;
   for (const std::string& name : transform) describe_stage(f, transforms(), "transform", name, stages);
   describe_stage(f, pairings(), "pairing", pairing, stages);
   describe_stage(f, scores(), "score", score, stages);
   describe_stage(f, normalisers(), "normaliser", normaliser, stages);
   describe_stage(f, mixers(), "mixer", mixer, stages);
-  describe_stage(f, combiners(), "combiner", combiner, stages);
+  for (const std::string& name : combiner) describe_stage(f, combiners(), "combiner", name, stages);
 }
 
 void AttentionConfig::read(Config& config, const std::vector<std::pair<AttentionKind, int64_t>>& layer_counts) {
@@ -168,10 +171,14 @@ std::string AttentionConfig::toml() const {
 
 std::string AttentionConfig::combiners_text() const {
   std::set<std::string> names;
-  for (const auto& [layer_key, options] : layer_options_) names.insert(str('"', options.combiner, '"'));
-  if (names.empty()) names.insert(str('"', base_options_.combiner, '"'));
+  const auto add_names = [&](const AttentionOptions& options) {
+    for (const std::string& name : options.combiner) names.insert(quoted_toml(name));
+  };
+  for (const auto& [layer_key, options] : layer_options_) add_names(options);
+  if (names.empty()) add_names(base_options_);
   const std::string key = "attention.combiner = ";
-  return found_value(key + join({names.begin(), names.end()}, ", "), str(key, '"', AttentionOptions().combiner, '"'));
+  return found_value(key + join({names.begin(), names.end()}, ", "),
+                     key + quoted_toml(AttentionOptions().combiner.front()));
 }
 
 std::string stage_assignment(const std::string& stage_type, const std::string& name) {

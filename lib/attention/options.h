@@ -41,7 +41,7 @@ struct AttentionOptions {
   std::string score = "dot-product";
   std::string normaliser = "softmax";
   std::string mixer = "none";
-  std::string combiner = "concatenate";
+  std::vector<std::string> combiner = {"concatenate"};  // not empty; describe() replaces an empty list by the default
   // Options of the chosen stage implementations, with the name of the implementation as key ("mixhead-a" has the option
   // `attention.mixhead-a.dropout`); null for an implementation without options.
   std::map<std::string, std::shared_ptr<StageOptions>> stages;

@@ -1,11 +1,11 @@
-// Interfaces of the stages of an attention layer. Head counts, head sizes, a list of transforms and five stages define
-// a layer: pairing, score, normaliser, mixer, combiner. A published method is usually one stage, sometimes two; the
-// default stages compute multi-head attention (Vaswani et al. 2017).
+// Interfaces of the stages of an attention layer. Head counts, head sizes, lists of transforms and of combiners, and
+// four other stages define a layer: pairing, score, normaliser, mixer. A published method is usually one stage,
+// sometimes two; the default stages compute multi-head attention (Vaswani et al. 2017).
 //
 // Symbols: B batch size; Tq, Tk numbers of queries and keys; d width of the model; dk, dv sizes of a key and of a value
 // of one head; h number of heads. If a layer has different numbers of score, value and output heads (HeadSide), h is
 // the number of score heads (queries, keys, logits), hv of value heads (values, mixed probabilities, head outputs), and
-// ho of output heads (result of a combiner). In grouped-query attention keys and values have g key/value heads
+// ho of output heads (result of the combiners). In grouped-query attention keys and values have g key/value heads
 // (LayerSpec::kv_heads); without groups, keys have g = h heads, and values hv heads.
 #pragma once
 
@@ -104,12 +104,15 @@ struct Context {
   // (B, hv, Tq, Tk), or (1, hv, Tq, Tk) if equal for all batch rows: mixed probabilities, exactly 0 in masked entries.
   // Undefined on the fused path and after mix_values().
   at::Tensor probabilities = {};
-  at::Tensor head_outputs = {};           // (B, hv, Tq, dv)
-  at::Tensor head_weights = {};           // result of Combiner::head_weights(), which is called once, before the score
-  bool are_head_weights_applied = false;  // whether head_outputs are already multiplied by `head_weights`
-  bool are_rows_repeated = false;         // whether batch rows are already repeated for the interceptor's variants
-  StageStates* stage_states = nullptr;    // null outside incremental decoding
-  Observer* observer = nullptr;           // may be null
+  at::Tensor head_outputs = {};  // (B, hv, Tq, dv)
+  // One entry for each combiner: the factor of each head, (hv), (B, hv) or (B, Tq, hv), by which the layer multiplies
+  // the input of the combiner; undefined: no factor. The first entry of consecutive combiners that only scale heads is
+  // the product of the factors of these combiners and of the combiner after them. The fused path makes entry 0
+  // undefined if its kernel applies the factor.
+  std::vector<at::Tensor> head_weights = {};
+  bool are_rows_repeated = false;       // whether batch rows are already repeated for the interceptor's variants
+  StageStates* stage_states = nullptr;  // null outside incremental decoding
+  Observer* observer = nullptr;         // may be null
 
   const at::Tensor& query_without_positions() const { return mixing_query.defined() ? mixing_query : q; }
 };
@@ -228,23 +231,27 @@ class Mixer : public Stage {
   virtual bool dropout_before_mixing() const { return false; }
 };
 
-// Stage that computes the input (B, Tq, ho dv) of the output projection from head outputs (B, hv, Tq, dv).
+// Stage that maps head outputs (B, hv, Tq, dv) to (B, ho, Tq, dv). The combiners of a layer act in the order of
+// attention.combiner; the layer concatenates the last result to the input (B, Tq, ho dv) of the output projection. The
+// layer multiplies the input of a combiner by its head_weights(), then calls combine().
 class Combiner : public Stage {
  public:
   // Returns whether the combiner mixes head outputs. If it does, the numbers of value heads (its input) and output
-  // heads (its output) may differ.
+  // heads (its output) may differ, and it must be the last combiner of its layer.
   virtual bool mixes_heads() const { return false; }
+  // Returns whether the combiner only multiplies heads by head_weights(). If it does, combine() returns its argument.
+  virtual bool only_scales_heads() const { return false; }
   // Returns whether the combiner multiplies each head by a gate in evaluation and shows the gates to an observer.
   virtual bool has_head_gates() const { return false; }
   // Returns the matrix m (hv, ho) if the combiner, in evaluation, is a linear map across heads that does not depend on
   // the input, Z'_i = Σ_j m[j, i] Z_j. Such a combiner folds into the output projection. Otherwise returns an undefined
   // tensor.
   virtual at::Tensor as_linear_map() const { return {}; }
-  // Returns the factor of each head, (hv), (B, hv) or (B, Tq, hv), if the combiner only multiplies head outputs by
-  // these factors, which the fused path may then apply. Called once per forward pass, before the score. Returns an
-  // undefined tensor if the combiner computes something else or scales no head.
+  // Returns the factor of each head, (hv), (B, hv) or (B, Tq, hv), by which the layer multiplies the input of
+  // combine(); undefined: no factor. Called once per forward pass, before the score. The fused path may apply the
+  // factors of the first combiners.
   virtual at::Tensor head_weights(const Context&) { return {}; }
-  virtual at::Tensor combine(const Context& context, const at::Tensor& head_outputs) = 0;
+  virtual at::Tensor combine(const Context&, const at::Tensor& scaled_head_outputs) { return scaled_head_outputs; }
 };
 
 // Base class of the options of a stage implementation.

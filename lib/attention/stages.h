@@ -10,14 +10,17 @@
 
 namespace mh::attention {
 
-// The stages of a layer; all pointers are null in a layer without heads.
+// The stages of a layer; a layer without heads has no stages.
 struct Stages {
   std::vector<std::unique_ptr<Transform>> transforms;
   std::unique_ptr<Pairing> pairing;
   std::unique_ptr<Score> score;
   std::unique_ptr<Normaliser> normaliser;
   std::unique_ptr<Mixer> mixer;
-  std::unique_ptr<Combiner> combiner;
+  std::vector<std::unique_ptr<Combiner>> combiners;
+
+  // Returns whether a combiner mixes heads, which only the last one may do.
+  bool mixes_head_outputs() const { return !combiners.empty() && combiners.back()->mixes_heads(); }
 
   // Calls visit(stage, type, name) for each stage in order, for example visit(*mixer, "mixer", "mixhead-a"). The names
   // are those in `options`.
@@ -29,7 +32,7 @@ struct Stages {
     visit(*score, "score", options.score);
     visit(*normaliser, "normaliser", options.normaliser);
     visit(*mixer, "mixer", options.mixer);
-    visit(*combiner, "combiner", options.combiner);
+    for (size_t i = 0; i < combiners.size(); ++i) visit(*combiners[i], "combiner", options.combiner[i]);
   }
 };
 

@@ -29,7 +29,8 @@ void Variants::repeat_inputs(Context& c) const {
 }
 
 void Variants::repeat_head_weights(Context& c) const {
-  if (c.head_weights.defined() && c.head_weights.dim() > 1) c.head_weights = repeat(c.head_weights);
+  for (at::Tensor& w : c.head_weights)
+    if (w.defined() && w.dim() > 1) w = repeat(w);
 }
 
 }  // namespace mh::attention

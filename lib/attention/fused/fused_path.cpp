@@ -2,6 +2,7 @@
 // of incremental decoding.
 #include <cmath>
 #include <optional>
+#include <utility>
 
 #include "attention/fused/attention_spec.h"
 #include "attention/fused/cached_attention.h"
@@ -30,9 +31,9 @@ at::Tensor AttentionLayer::attend_fused(Context& c, const KernelChoice& choice) 
                      mask_form.queries_are_last ? mask.window : 0, mask.key_lengths,
                      stages_.normaliser->kernel_normaliser()};
   stages_.score->set_relative_positions(c, spec.relative_positions);
-  // The kernel applies the combiner's head weights (hv) or (B, hv); the combiner itself applies weights (B, Tq, hv).
-  c.are_head_weights_applied = c.head_weights.defined() && c.head_weights.dim() < 3;
-  if (c.are_head_weights_applied) spec.head_scales = c.head_weights;
+  // The kernel applies the first combiners' head weights (hv) or (B, hv), but not weights (B, Tq, hv).
+  if (at::Tensor& weights = c.head_weights.front(); weights.defined() && weights.dim() < 3)
+    spec.head_scales = std::exchange(weights, at::Tensor());
   spec.kv_head_of = c.kv_head_of, spec.scale = layer_spec_.scale();
   const bool mixes_heads = choice.matrix.defined();
   spec.dropout_before_mixing = mixes_heads && stages_.mixer->dropout_before_mixing();

@@ -201,9 +201,7 @@ class ComposedPairing : public Pairing {
 class ComposedNormaliser : public Normaliser {
   at::Tensor normalise(const at::Tensor& logits, const at::Tensor&) override { return logits; }
 };
-class ComposedCombiner : public Combiner {
-  at::Tensor combine(const Context&, const at::Tensor& z) override { return z; }
-};
+class ComposedCombiner : public Combiner {};
 
 // The layer and the forward pass of a case. Stages named 'test-composed' are ComposedPairing, ComposedNormaliser and
 // ComposedCombiner.
@@ -225,7 +223,7 @@ struct BuiltCase {
     };
     replace("pairing", stages.pairing, options.pairing, std::make_unique<ComposedPairing>());
     replace("normaliser", stages.normaliser, options.normaliser, std::make_unique<ComposedNormaliser>());
-    replace("combiner", stages.combiner, options.combiner, std::make_unique<ComposedCombiner>());
+    replace("combiner", stages.combiners.front(), options.combiner.front(), std::make_unique<ComposedCombiner>());
     stages.for_each_stage(
         options, [&](Stage& stage, const char*, const std::string&) { stage.add_parameters(parameters, shape); });
     parameters.initialise(3);

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "fixtures/combiners.h"
 #include "fixtures/covering_array.h"
 #include "fixtures/layers.h"
 
@@ -34,7 +35,8 @@ struct Sizes {
 
 struct Combination {
   std::string transforms;  // names in attention.transform, joined by spaces
-  std::string pairing, score, normaliser, mixer, combiner;
+  std::string pairing, score, normaliser, mixer;
+  std::string combiners;  // names in attention.combiner, joined by spaces
   Sizes sizes{};
   std::vector<std::string> transform_names() const {
     return transforms.empty() ? std::vector<std::string>() : split(transforms, ' ');
@@ -42,11 +44,11 @@ struct Combination {
   std::string toml() const {
     const std::string names = transforms.empty() ? "" : str('\'', join(transform_names(), "', '"), '\'');
     return str("heads = ", sizes.heads, "\nhead_size = ", sizes.head_size, "\ntransform = [", names, "]\npairing = '",
-               pairing, "'\nscore = '", score, "'\nnormaliser = '", normaliser, "'\nmixer = '", mixer,
-               "'\ncombiner = '", combiner, "'\n");
+               pairing, "'\nscore = '", score, "'\nnormaliser = '", normaliser, "'\nmixer = '", mixer, "'\n",
+               fixtures::combiner_line(split(combiners, ' ')));
   }
   std::string name() const {
-    return str('[', transforms, "] ", pairing, " ", score, " ", normaliser, " ", mixer, " ", combiner);
+    return str('[', transforms, "] ", pairing, " ", score, " ", normaliser, " ", mixer, " ", combiners);
   }
 };
 
@@ -88,8 +90,8 @@ Capabilities shared_capabilities(const AttentionOptions& o, const LayerSpec& sha
   Capabilities shared;
   std::vector<Capabilities> all{
       capabilities_of(pairings(), o.pairing, o, shape), capabilities_of(scores(), o.score, o, shape),
-      capabilities_of(normalisers(), o.normaliser, o, shape), capabilities_of(mixers(), o.mixer, o, shape),
-      capabilities_of(combiners(), o.combiner, o, shape)};
+      capabilities_of(normalisers(), o.normaliser, o, shape), capabilities_of(mixers(), o.mixer, o, shape)};
+  for (const std::string& name : o.combiner) all.push_back(capabilities_of(combiners(), name, o, shape));
   for (const std::string& name : o.transform) all.push_back(capabilities_of(transforms(), name, o, shape));
   for (const Capabilities& p : all)
     shared = {shared.supports_self_attention && p.supports_self_attention,
@@ -269,11 +271,22 @@ TEST_CASE("pairwise combinations of all stages pass the conformance checks in ea
   }
 }
 
+TEST_CASE("every ordered pair of combiners passes the conformance checks in each supported kind of attention",
+          "[combinations]") {
+  for (const std::vector<std::string>& names : fixtures::combiner_pairs()) {
+    const Combination c{"", "own", "dot-product", "softmax", "none", join(names, " ")};
+    INFO(c.name());
+    check_causal_self(c);
+    check_bidirectional_self(c);
+    check_cross(c);
+  }
+}
+
 TEST_CASE("every pair of two stages occurs in one of the pairwise combinations", "[combinations]") {
   std::set<std::pair<std::string, std::string>> covered_pairs;
   for (const Combination& c : combinations()) {
     const std::string stages[] = {"transform " + c.transforms,  "pairing " + c.pairing, "score " + c.score,
-                                  "normaliser " + c.normaliser, "mixer " + c.mixer,     "combiner " + c.combiner};
+                                  "normaliser " + c.normaliser, "mixer " + c.mixer,     "combiner " + c.combiners};
     for (const std::string& a : stages)
       for (const std::string& b : stages) covered_pairs.emplace(a, b);
   }

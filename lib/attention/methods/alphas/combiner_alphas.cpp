@@ -1,6 +1,5 @@
 // Multi-head mixing (Azov & Landau 2020): mixes head outputs by a learned matrix α (ho, hv) before the output
 // projection, Z'_i = Σ_j α[i, j] Z_j, with α = I at the start.
-#include "attention/gated_combiner.h"
 #include "attention/head_mix.h"
 #include "attention/methods/alphas/alphas.h"
 #include "attention/stage.h"
@@ -22,7 +21,7 @@ class Alphas : public Combiner {
   at::Tensor combine(const Context&, const at::Tensor& z) override {
     MixOptions mix_options;
     mix_options.stores_by_position = true;
-    return join_heads(mix_heads(z, alpha_->value().t(), mix_options));
+    return mix_heads(z, alpha_->value().t(), mix_options);
   }
   at::Tensor as_linear_map() const override { return alpha_->master().t(); }
   std::string why_not_fused() const override { return ""; }

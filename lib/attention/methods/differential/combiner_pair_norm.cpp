@@ -34,7 +34,7 @@ class PairNorm : public Combiner {
     const at::Tensor fp32_pairs = pairs.to(at::kFloat);
     const at::Tensor normed_pairs =
         fp32_pairs * at::rsqrt(fp32_pairs.square().mean(-1, true) + kEpsilon) * (weight_->value() * scale_);
-    return normed_pairs.to(z.scalar_type()).view({batch_size, length, num_heads * size});
+    return normed_pairs.to(z.scalar_type()).view({batch_size, length, num_heads, size}).transpose(1, 2);
   }
   std::string why_not_fused() const override { return ""; }
 

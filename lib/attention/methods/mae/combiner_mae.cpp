@@ -88,26 +88,13 @@ class MixtureOfExperts : public GatedCombiner {
   // Returns false for learned gates, which sample only in passes with a SampleExpertsRequest.
   bool samples_on_host() const override { return options_.gate == MaeOptions::Gate::uniform; }
   at::Tensor head_weights(const Context& c) override {
-    at::Tensor w = options_.gate == MaeOptions::Gate::learned ? learned_factors(c) : uniform_factors(c);
-    if (c.observer != nullptr)
-      c.observer->notify_subscribers(
-          c.layer_spec, HeadWeightObservation{
-                            w.defined() ? w : at::ones({num_kept_heads_}, c.query_input.options().dtype(at::kFloat))});
-    return w;
+    return options_.gate == MaeOptions::Gate::learned ? learned_factors(c) : uniform_factors(c);
   }
 
  private:
-  // Shows the gates of the experts to the observer, and returns them with the changes that the observer made.
-  static at::Tensor show_expert_gates(const Context& c, const at::Tensor& gates) {
-    GateObservation observation{gates};
-    c.observer->notify_subscribers(c.layer_spec, observation);
-    return observation.gates;
-  }
-
   // Returns the factors of the heads for learned gates, (B, hv) or (B, Tq, hv).
   at::Tensor learned_factors(const Context& c) {
-    at::Tensor g = gate_(c);
-    if (c.observer != nullptr) g = show_expert_gates(c, g);
+    at::Tensor g = show_gates(c, gate_(c), true);
     if (c.forward_context.request<SampleExpertsRequest>() != nullptr) {
       if (g.dim() == 3 && options_.sample_unit == MaeOptions::Unit::sequence) g = masked_mean(g, make_query_mask(c));
       return factors_of_experts(sample_experts(c, g.dim() == 3, g));
@@ -121,7 +108,7 @@ class MixtureOfExperts : public GatedCombiner {
     if (c.observer != nullptr) {
       const at::Tensor uniform_gates = at::full({batch_size, num_experts_}, 1 / static_cast<double>(num_experts_),
                                                 c.query_input.options().dtype(at::kFloat));
-      if (const at::Tensor g = show_expert_gates(c, uniform_gates); !g.is_same(uniform_gates)) return factors_of(g);
+      if (const at::Tensor g = show_gates(c, uniform_gates, true); !g.is_same(uniform_gates)) return factors_of(g);
     }
     // Evaluation computes the whole mixture; uniform gates then scale every head by 1.
     if (!c.forward_context.training) return {};

@@ -1,12 +1,11 @@
-// The default combiner: concatenates head outputs.
-#include "attention/gated_combiner.h"
+// The default combiner: leaves head outputs unchanged. The layer concatenates them.
+#include "attention/stage.h"
 
 namespace mh::attention {
 namespace {
 
 class Concatenate : public Combiner {
  public:
-  at::Tensor combine(const Context&, const at::Tensor& z) override { return join_heads(z); }
   std::string why_not_fused() const override { return ""; }
   bool is_per_query() const override { return true; }
 };
