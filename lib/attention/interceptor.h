@@ -13,9 +13,9 @@ namespace mh::attention {
 //
 //   HeadSide::score   input of the mixer, (B, h, Tq, Tk): probabilities, or logits if the mixer mixes logits; not
 //                     called for this side on the fused path or in a layer whose mixer mixes no heads
-//   HeadSide::value   head outputs before the combiner, (B, hv, Tq, dv); on the fused path the combiner's weights may
-//                     already be applied
-//   HeadSide::output  result of the combiner and input of the output projection, (B, ho, Tq, dv)
+//   HeadSide::value   head outputs before the first combiner, (B, hv, Tq, dv); on the fused path weights of combiners
+//                     may already be applied
+//   HeadSide::output  result of the last combiner and input of the output projection, (B, ho, Tq, dv)
 //
 // An interceptor set with AttentionLayer::set_interceptor() acts on every forward pass of the layer, after the
 // observer of the forward pass.

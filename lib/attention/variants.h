@@ -26,7 +26,7 @@ struct Variants {
   // Repeats the inputs and the mask of a forward pass. Called if score heads are the first heads of the layer that the
   // interceptor changes, so that all later computations need repeated inputs.
   void repeat_inputs(Context& context) const;
-  // Repeats the combiner's weights (B, …) in the context; weights (hv), which all rows share, stay unchanged.
+  // Repeats the weights (B, …) of the combiners in the context; weights (hv), which all rows share, stay unchanged.
   void repeat_head_weights(Context& context) const;
 };
 
