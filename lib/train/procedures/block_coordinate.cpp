@@ -17,7 +17,7 @@
 namespace mh::train {
 namespace {
 
-bool is_gate(const nn::Parameter& p) { return p.name().find(attention::kExpertGatePrefix) != std::string::npos; }
+bool is_gate(const nn::Parameter& p) { return matches_pattern(attention::kExpertGatePattern, p.name()); }
 bool is_not_gate(const nn::Parameter& p) { return !is_gate(p); }
 
 class BlockCoordinate : public Procedure {
@@ -31,7 +31,7 @@ class BlockCoordinate : public Procedure {
   }
   bool is_inherited_by_finetuning() const override { return true; }
   void start(model::LanguageModel& model) override {
-    find_parameters(model.parameters(), str("*", attention::kExpertGatePrefix, "*"),
+    find_parameters(model.parameters(), attention::kExpertGatePattern,
                     {"train.procedures.block-coordinate", "a model with learned gates", "no parameters of gates",
                      "set attention.combiner = \"mae\" and attention.mae.gate = \"learned\", or remove the procedure"});
   }

@@ -14,6 +14,9 @@
 namespace mh::attention {
 
 constexpr const char* kExpertGatePrefix = ".gate.";  // follows the layer name in the names of parameters
+// Pattern of the names of all parameters of gates of experts. It excludes the parameters .combiner.gate.weight and
+// .gate.weight of other gates.
+constexpr const char* kExpertGatePattern = "*.gate.*.*";
 
 struct MaeOptions : OptionsOf<MaeOptions> {
   enum class Gate { learned, uniform };
