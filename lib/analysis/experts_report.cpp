@@ -23,15 +23,8 @@ namespace {
 using attention::GateObservation;
 using attention::LayerSpec;
 
-// Throws Error(usage) unless the gates g are gates over experts, (B, E) or (B, Tq, E), which sum to 1 over E.
-void require_expert_gates(const LayerSpec& layer_spec, const at::Tensor& g) {
-  if (g.dim() >= 2 && (g.detach().to(at::kDouble).sum(-1) - 1).abs().max().item<double>() < 1e-3) return;
-  refuse_usage(layer_spec.name, "a mixture of attentive experts, whose gates sum to 1",
-               "gates of single heads, which do not sum to 1", "use a model with attention.combiner='mae'");
-}
-
 // Counts the units of each expert and sums the entropy of the gates, layer by layer. Of the last forward pass, also
-// stores the expert of each unit in the first layer with gates.
+// stores the expert of each unit in the first layer with experts.
 class GateObserver : public attention::Observer, public attention::Subscriber<GateObservation> {
  public:
   explicit GateObserver(Kinds kinds) : kinds_(std::move(kinds)) {}
@@ -41,9 +34,8 @@ class GateObserver : public attention::Observer, public attention::Subscriber<Ga
   }
 
   void receive(const LayerSpec& layer_spec, GateObservation& observation) override {
-    if (!contains(kinds_, layer_spec.kind)) return;
+    if (!observation.are_of_experts || !contains(kinds_, layer_spec.kind)) return;
     c10::NoGradGuard no_gradient;
-    require_expert_gates(layer_spec, observation.gates);
     const at::Tensor g = observation.gates.detach().to(at::kCPU);
     const bool is_per_position = g.dim() == 3;
     const at::Tensor experts = g.argmax(-1);  // (B) or (B, Tq)
@@ -88,14 +80,14 @@ class GateObserver : public attention::Observer, public attention::Subscriber<Ga
   std::vector<std::string> layer_order_;
 };
 
-// Replaces the gates of each unit by a one-hot vector.
+// Replaces the gates of the experts of each unit by a one-hot vector.
 class OneHotGateObserver : public attention::Observer, public attention::Subscriber<GateObservation> {
  public:
   // `seed`: 0 selects the expert with the largest gate; a positive value seeds the random choice of an expert.
   OneHotGateObserver(int64_t seed, Kinds kinds) : seed_(seed), kinds_(std::move(kinds)) {}
   void begin_batch(const attention::Lengths& lengths) override { lengths_ = lengths; }
   void receive(const LayerSpec& layer_spec, GateObservation& observation) override {
-    if (!contains(kinds_, layer_spec.kind)) return;
+    if (!observation.are_of_experts || !contains(kinds_, layer_spec.kind)) return;
     const at::Tensor g = observation.gates;
     at::Tensor experts = g.argmax(-1);
     if (seed_ > 0) {
@@ -147,9 +139,10 @@ void require_experts(model::LanguageModel& model, const Kinds& kinds) {
   const at::Tensor token = at::zeros({1, 1}, at::TensorOptions().dtype(at::kLong).device(model.parameters().device()));
   model.hidden({token, model.has_encoder() ? token : at::Tensor()}, {}, nullptr, &gate_observer);
   if (gate_observer.layers().empty())
-    refuse_usage("mh-spectrum experts", "a model with a mixture of attentive experts",
-                 kinds.empty() ? "no layer with gates" : "no layer with gates among the selected kinds",
-                 "use a model with attention.combiner='mae'");
+    refuse_usage(
+        "mh-spectrum experts", "a model with a mixture of attentive experts",
+        kinds.empty() ? "no layer with gates of experts" : "no layer with gates of experts among the selected kinds",
+        "use a model with attention.combiner='mae'");
 }
 
 std::map<AttentionKind, double> mean_entropies(const std::vector<LayerGates>& layers) {

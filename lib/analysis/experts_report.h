@@ -25,8 +25,7 @@
 
 namespace mh::analysis {
 
-// Throws Error(usage) if no layer of these kinds has gates over experts (gates that sum to 1), or if a layer of these
-// kinds has gates of single heads (gates that do not sum to 1).
+// Throws Error(usage) if no layer of these kinds has gates over experts. Gates of single heads do not count.
 void require_experts(model::LanguageModel& model, const Kinds& kinds = {});
 
 struct LayerGates {
