@@ -1,10 +1,14 @@
 // Block coordinate descent: a G pass trains the gates of the mixture of experts, and an F pass all other parameters.
 #include <catch2/catch.hpp>
 #include <filesystem>
+#include <set>
 
+#include "attention/methods/mae/mae_gate.h"
 #include "base/error.h"
 #include "fixtures/runs.h"
 #include "fixtures/status.h"
+#include "model/model_config.h"
+#include "train/parameter_groups.h"
 
 using namespace mh;
 using namespace mh::train;
@@ -38,6 +42,25 @@ TEST_CASE("block coordinate descent trains gates only in some epochs, and other 
   CHECK(status_of([&] {
           train_in_folder(folder, "none", "[train]\nlength = '1u'\n[train.procedures.block-coordinate]\nevery = 5\n");
         }) == 2);
+}
+
+TEST_CASE("the pattern of gates of experts matches no other gate", "[procedures]") {
+  Config config;
+  config.load_text(
+      "[model]\nlayers = 1\nwidth = 8\nffn = 8\ngated_ffn = true\n[attention]\nheads = 2\ncombiner = ['gates', "
+      "'mae']\ngates.input = true\nmae.hidden = 4\n",
+      "test");
+  const auto model = model::build_language_model(model::ModelConfig::read(config), {7}, at::kCPU);
+  std::vector<std::string> gates, other_gates;
+  for (const auto& p : model->parameters().all())
+    if (matches_pattern("*.gate.*", p.name()))
+      (matches_pattern(attention::kExpertGatePattern, p.name()) ? gates : other_gates).push_back(p.name());
+  const std::string layer = "decoder.layers.0.";
+  CHECK(gates.size() == 8);
+  for (const std::string& name : gates) CHECK(name.starts_with(layer + "self" + attention::kExpertGatePrefix));
+  CHECK(std::set<std::string>(other_gates.begin(), other_gates.end()) ==
+        std::set<std::string>{layer + "self.combiner.gate.weight", layer + "self.combiner.gate.bias",
+                              layer + "ffn.gate.weight", layer + "ffn.gate.bias"});
 }
 
 TEST_CASE(
