@@ -4,6 +4,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "fixtures/combiners.h"
 #include "fixtures/layers.h"
 #include "fixtures/passes.h"
 #include "model/memories.h"
@@ -31,10 +32,14 @@ TEST_CASE("a forward pass with variants equals separate forward passes with the 
           "[head-scales]") {
   c10::NoGradGuard no_gradient;
   const at::Tensor x = normal({2, 5, 8}, 1), scales = normal({3, 4}, 2);
+  std::vector<std::vector<std::string>> combiner_lists = fixtures::combiner_pairs();
+  for (const auto& name : combiners().names()) combiner_lists.push_back({name});
   for (const auto& mixer : mixers().names())
-    for (const auto& combiner : combiners().names()) {
+    for (const auto& names : combiner_lists) {
+      if (names.size() > 1 && mixer != "none") continue;
+      const std::string combiner = fixtures::combiner_line(names);
       INFO(mixer << " " << combiner);
-      PerturbedLayer l("heads = 4\nmixer = '" + mixer + "'\ncombiner = '" + combiner + "'\n", 8, 3);
+      PerturbedLayer l("heads = 4\nmixer = '" + mixer + "'\n" + combiner, 8, 3);
       const Mask mask = layers::causal_mask();
       const layers::LayerRounding rounding = layers::rounding_of(l, x, x, mask);
       for (int side = 0; side < 3; ++side) {
