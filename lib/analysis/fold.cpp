@@ -35,7 +35,7 @@ FoldedModel fold_combiners(const model::ModelConfig& config, model::LanguageMode
   }
   if (matrices.empty())
     refuse_usage(
-        where, "a combiner that mixes heads by one matrix for all inputs, such as alphas",
+        where, "a last combiner that is one matrix for all inputs, such as alphas",
         (combiners.size() == 1 ? "the combiner " : "the combiners ") + join({combiners.begin(), combiners.end()}, ", "),
         "use a checkpoint with such a combiner; a model with another combiner has nothing to fold");
   folded_model.config.attention.hoist_common_options();

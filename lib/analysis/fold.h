@@ -1,5 +1,7 @@
-// Folds combiners that are a linear map across heads into the output projection, which leaves plain concatenation as
-// the combiner: with Z'_i = Σ_j m[j, i] Z_j and the columns of W^O split into one block W_i of dv columns per head,
+// Folds combiners that are a linear map across heads into the output projection. The last combiners of a layer fold, up
+// to the last one that is no such map; the combiners before them stay, and without any the layer concatenates heads.
+// For the product m of the folded matrices, Z'_i = Σ_j m[j, i] Z_j and the columns of W^O split into one block W_i of
+// dv columns per head,
 //
 //   Σ_i W_i Z'_i = Σ_j W'_j Z_j,      W'_j = Σ_i m[j, i] W_i
 //
@@ -26,8 +28,9 @@ struct FoldedModel {
   std::vector<std::string> layer_names;  // names of the folded layers
 };
 
-// Returns a copy of the model in which every combiner that mixes heads by one matrix for all inputs is folded. Throws
-// Error(usage) that names the option `where` if no layer has such a combiner.
+// Returns a copy of the model in which the last combiners of each layer that are one matrix for all inputs are folded
+// (AttentionLayer::as_linear_map). Throws Error(usage) that names the option `where` if no layer ends in such a
+// combiner.
 FoldedModel fold_combiners(const model::ModelConfig& config, model::LanguageModel& model, const std::string& where);
 
 }  // namespace mh::analysis

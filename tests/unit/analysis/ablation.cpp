@@ -90,7 +90,8 @@ TEST_CASE("scoring many ablated models in one pass over the text gives the score
   for (const std::string attention :
        {"", "mixer = 'mixhead-a'\n", "mixer = 'mixhead-b'\n", "mixer = 'mixhead-a'\nmixhead-a.on = 'logits'\n",
         "mixer = 'talking-heads'\n", "combiner = 'alphas'\n", "mixer = 'mixhead-b'\ncombiner = 'alphas'\n",
-        "combiner = 'mae'\n", "combiner = 'gates'\n", "pairing = 'cross-head'\n"})
+        "combiner = 'mae'\n", "combiner = 'gates'\n", "combiner = ['gates', 'mae']\n", "combiner = ['mae', 'alphas']\n",
+        "pairing = 'cross-head'\n"})
     for (const std::string backbone :
          {"", "backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 9\n"}) {
       INFO(backbone << attention);

@@ -237,6 +237,24 @@ TEST_CASE("require_experts() refuses a model without gates over experts", "[expe
     auto model = build_model(attention);
     CHECK(status_of([&] { require_experts(*model); }) == 2);
   }
-  auto model = build_model(kMae);
-  CHECK(status_of([&] { require_experts(*model); }) == 0);
+  for (const std::string& attention : {std::string(kMae), std::string("combiner = ['gates', 'mae']\nmae.hidden = 5\n"),
+                                       std::string("combiner = 'gates'\ndecoder.self.1.combiner = 'mae'\n")}) {
+    INFO(attention);
+    auto model = build_model(attention);
+    CHECK(status_of([&] { require_experts(*model); }) == 0);
+  }
+}
+
+TEST_CASE("the expert report describes the gates of the experts of layers that also have gates of heads", "[experts]") {
+  c10::NoGradGuard no_gradient;
+  const data::Text text = corpora::text_of(make_text(), 0);
+  // Uniform gates have entropy ln E for any gates of heads, in every layer.
+  auto model = build_model("combiner = ['gates', 'mae']\nmae.gate = 'uniform'\n");
+  const ExpertReport report = report_experts(make_analysis_input(*model, text), 3, 1);
+  REQUIRE(report.layers.size() == 2);
+  for (const LayerGates& layer : report.layers) {
+    CHECK(layer.unit_counts == std::vector<int64_t>({layer.num_units, 0, 0, 0}));
+    CHECK(layer.entropy_sum / static_cast<double>(layer.num_units) ==
+          rounding::within(std::log(4), tolerance::chain_error_bound(2, tolerance::kFp32, std::log(4))));
+  }
 }

@@ -71,6 +71,8 @@ TEST_CASE("a folded model has the outputs of the full model for every foldable c
       "combiner = 'drop-head'\n",
       "combiner = 'head-weights'\nhead-weights.weights = [1, -0.5, 2, 0.25]\n",
       "combiner = 'mae'\nmae.gate = 'uniform'\n",
+      "combiner = ['gates', 'alphas']\n",
+      "combiner = ['head-weights', 'drop-head', 'hard-concrete']\nhead-weights.weights = [1, -0.5, 2, 0.25]\n",
   };
   for (const char* backbone : {"decoder", "transformer-xl"})
     for (const std::string& combiner : combiners)
@@ -104,10 +106,10 @@ TEST_CASE("folding keeps the outputs of layers with unequal head counts, pruned 
   check_close(hidden_states(*folded.model), hidden_states(*unequal_model.model));
   CHECK(folded.model->parameters().find("decoder.layers.0.self.output.weight")->master().size(1) == 30);
 
-  for (const char* combiner : {"alphas", "gates"}) {
-    const Model full("transformer-xl", str("mixer = 'mixhead-b'\ncombiner = '", combiner, "'\n"));
+  for (const std::string combiner : {"'alphas'", "'gates'", "['gates', 'alphas']", "['gates', 'hard-concrete']"}) {
+    const Model full("transformer-xl", str("mixer = 'mixhead-b'\ncombiner = ", combiner, "\n"));
     const auto side =
-        std::string(combiner) == "alphas" ? analysis::SideSelection::output : analysis::SideSelection::whole;
+        combiner.find("alphas") != std::string::npos ? analysis::SideSelection::output : analysis::SideSelection::whole;
     const analysis::HeadSet pruned_heads{{analysis::AttentionKind::decoder_self, {{0, 1}, {0, 3}, {2, 0}}}};
     const auto pruned = analysis::prune_heads(full.config, *full.model,
                                               analysis::heads_after_pruning(*full.model, pruned_heads, side, "test"));
@@ -132,10 +134,25 @@ TEST_CASE("folding keeps the outputs of layers with unequal head counts, pruned 
   check_refused(folded.config, *folded.model, "concatenate, mixture-of-heads");
 }
 
+TEST_CASE("folding a list folds the combiners after the last one without a matrix and keeps the others", "[fold]") {
+  for (const auto& [combiners, unfolded] :
+       {std::pair{"['mae', 'gates']", "\"mae\""},
+        {"['mixture-of-heads', 'hard-concrete', 'alphas']", "\"mixture-of-heads\""},
+        {"['gates', 'pair-norm', 'mae', 'drop-head']", "[\"gates\", \"pair-norm\", \"mae\"]"}}) {
+    INFO(combiners);
+    const Model full("decoder", str("combiner = ", combiners, "\n"));
+    const auto folded = fold_model(full.config, *full.model);
+    CHECK(folded.layer_names.size() == 3);
+    CHECK(folded.config.toml().find(str("combiner = ", unfolded, "\n")) != std::string::npos);
+    check_close(hidden_states(*folded.model), hidden_states(*full.model));
+    check_refused(folded.config, *folded.model, "one matrix for all inputs");
+  }
+}
+
 TEST_CASE("folding refuses concatenation and combiners whose matrix depends on the input", "[fold]") {
   for (const char* combiner :
        {"combiner = 'mae'\n", "combiner = 'mixture-of-heads'\n", "combiner = 'gates'\ngates.input = true\n",
-        "combiner = 'pair-norm'\n", "combiner = 'concatenate'\n"}) {
+        "combiner = 'pair-norm'\n", "combiner = ['gates', 'mae']\n", "combiner = 'concatenate'\n"}) {
     INFO(combiner);
     const Model full("decoder", combiner);
     check_refused(full.config, *full.model, "one matrix for all inputs");

@@ -14,6 +14,7 @@ TEST_CASE("the measure gate is the mean absolute weight of a head in the combine
         std::string("combiner = 'head-weights'\nhead-weights.weights = [1, -2, 0.5]\n"),
         std::string("combiner = 'mixture-of-heads'\nmixture-of-heads.shared = 1\nmixture-of-heads.chosen = 1\n"),
         std::string("combiner = 'mae'\n[attention.mae]\nhidden = 5\ndrop = 2\n"),
+        std::string("combiner = ['gates', 'mae']\n[attention.mae]\nhidden = 5\ndrop = 2\n"),
         std::string("combiner = 'mae'\nmae.gate = 'uniform'\n")}) {
     INFO(attention);
     MeasuredModel measured_model(attention);
@@ -28,7 +29,7 @@ TEST_CASE("the measure gate is the mean absolute weight of a head in the combine
                                         }),
                     measured_model.pass_bound()));
       // The combiner multiplies head outputs by these weights, in one rounding. A weight of `mae` is the sum of the
-      // gates of up to 3 experts times a constant, in at most 4 roundings.
+      // gates of up to 3 experts times a constant, in at most 4 roundings; a list of combiners multiplies the weights.
       for (const auto& pass : recording.layers[layer])
         for (int64_t i = 0; i < 3; ++i)
           for (int64_t t = 0; t < pass.length; ++t) {

@@ -11,6 +11,7 @@
 #include <numeric>
 
 #include "analysis/swap.h"
+#include "fixtures/combiners.h"
 #include "fixtures/folder.h"
 #include "fixtures/layers.h"
 #include "fixtures/segments.h"
@@ -147,13 +148,21 @@ void check_trains(SingleLayer& pruned, const Sizes& sizes) {
 
 struct Combination {
   std::string pairing, score, normaliser, mixer, combiner, extra;
-  bool prunes_in_pairs() const { return mixer == "differential" || combiner == "pair-norm"; }
-  std::string name() const { return str(pairing, " ", score, " ", normaliser, " ", mixer, " ", combiner, " ", extra); }
+  std::string first_combiner = {};  // combiner before `combiner`; empty: none
+  std::vector<std::string> combiner_names() const {
+    return first_combiner.empty() ? std::vector{combiner} : std::vector{first_combiner, combiner};
+  }
+  bool prunes_in_pairs() const {
+    return mixer == "differential" || combiner == "pair-norm" || first_combiner == "pair-norm";
+  }
+  std::string name() const {
+    return str(pairing, " ", score, " ", normaliser, " ", mixer, " ", join(combiner_names(), "+"), " ", extra);
+  }
   AttentionOptions options(const Sizes& sizes, AttentionKind kind) const {
     return layers::options_of(
         str("heads = ", sizes.heads, "\nhead_size = ", sizes.head_size, "\nvalue_size = ", sizes.value_size,
             "\npairing = '", pairing, "'\nscore = '", score, "'\nnormaliser = '", normaliser, "'\nmixer = '", mixer,
-            "'\ncombiner = '", combiner, "'\n", extra),
+            "'\n", fixtures::combiner_line(combiner_names()), extra),
         kind);
   }
 };
@@ -228,13 +237,17 @@ bool contains(const std::string& text, const std::string& substring) {
 TEST_CASE("a pruned layer has the outputs of the full layer with the same heads masked, for any combination of stages",
           "[prune]") {
   const std::vector<Combination> all = combinations();
+  const std::vector<std::vector<std::string>> pairs = fixtures::combiner_pairs();
   int num_drawn = 0, num_built = 0;
   CHECK(rc::check([&] {
     const auto draw = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
     for (const AttentionKind kind :
          {AttentionKind::decoder_self, AttentionKind::encoder_self, AttentionKind::decoder_cross}) {
       ++num_drawn;
-      const Combination c = all[static_cast<size_t>(draw(0, static_cast<int64_t>(all.size()) - 1))];
+      Combination c = all[static_cast<size_t>(draw(0, static_cast<int64_t>(all.size()) - 1))];
+      if (draw(0, 2) == 0)
+        for (const std::vector<std::string>& names : pairs)
+          if (names[1] == c.combiner && (c.first_combiner.empty() || draw(0, 3) == 0)) c.first_combiner = names[0];
       Sizes sizes;
       sizes.width = 2 * draw(2, 9);
       sizes.head_size = draw(1, 9);
