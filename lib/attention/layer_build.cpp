@@ -204,11 +204,11 @@ AttentionOptions AttentionLayer::options_after_pruning(const KeptHeads& kept_hea
     refuse_usage(layer_spec_.name,
                  str("the same pruned heads on the score and value sides, for mixer '", options_.mixer, "'"),
                  "different heads", "prune the same heads on both sides");
+  const std::string& last_combiner = options_.combiner.back();
   if (kept_heads.output != kept_heads.value && !can_prune_separately(HeadSide::output))
-    refuse_usage(
-        layer_spec_.name,
-        str("the same pruned heads on the output and value sides, for combiner '", options_.combiner.back(), "'"),
-        "different heads", "prune the same heads on both sides");
+    refuse_usage(layer_spec_.name,
+                 str("the same pruned heads on the output and value sides, for combiner '", last_combiner, "'"),
+                 "different heads", "prune the same heads on both sides");
   AttentionOptions new_options = options_;
   if (kept_heads.value.empty() || kept_heads.output.empty() ||
       (kept_heads.score.empty() && stages_.mixer->mixer_input() == MixerInput::probabilities)) {

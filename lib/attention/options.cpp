@@ -45,7 +45,7 @@ void AttentionOptions::describe(Fields& f) {
           "number of value heads, if the mixer can change the number of heads; 0: equal to attention.heads",
           between(0, 1 << 16));
   f.field("output_heads", output_heads,
-          "number of output heads, if the combiner mixes heads; 0: equal to the number of value heads",
+          "number of output heads, if the last combiner mixes heads; 0: equal to the number of value heads",
           between(0, 1 << 16));
   f.field("key_value_heads", key_value_heads,
           "number of key/value heads in grouped-query attention, a divisor of attention.heads; consecutive query heads "

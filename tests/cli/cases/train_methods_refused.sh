@@ -41,6 +41,10 @@ expect_refused "lets gates read later tokens" --set attention.combiner=mae --set
 expect_refused "attention.combiner = \"mixture-of-heads\"" --set train.regularisers.head-balance.weight=1
 expect_refused "at most 2, the number of heads, as the sum of attention.mixture-of-heads.shared" --set attention.combiner=mixture-of-heads --set attention.mixture-of-heads.chosen=1
 expect_refused "an even number of score heads" --set attention.mixer=differential --set attention.heads=1
+# A list of combiners has each name once, no default, and a combiner that mixes heads at its end only.
+expect_refused "each combiner once" --set 'attention.combiner=["gates","gates"]'
+expect_refused "'concatenate' alone" --set 'attention.combiner=["gates","concatenate"]'
+expect_refused "no combiner after 'alphas', which mixes heads" --set 'attention.combiner=["alphas","gates"]'
 # Blocks longer than the maximum length of a synthesizer are refused.
 for s in synthesizer-dense synthesizer-random; do
   long="--set attention.score=$s --set attention.$s.length=12"
