@@ -240,8 +240,8 @@ TEST_CASE("an observer receives the gates of each combiner, and the product of a
     REQUIRE(recorder.gates.size() == 2);
     REQUIRE(recorder.weights.size() == 1);
     at::Tensor product = at::ones({}, at::kDouble);
-    for (const std::string& name : {"gates", "mae"}) {
-      Layer single(kSizes + combiner_line({name}) + mae_lines, kWidth);
+    for (const std::string name : {"gates", "mae"}) {
+      Layer single(kSizes + combiner_line({name}) + (name == "mae" ? mae_lines : ""), kWidth);
       single.copy_parameters_from(l);
       CombinerRecorder single_recorder;
       single(x, x, causal_mask(), {}, &single_recorder);
