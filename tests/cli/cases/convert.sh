@@ -98,6 +98,20 @@ train gated t.mhs --set attention.combiner=mae --set attention.mae.hidden=8
 expect 0 mh-convert --average gated/best.safetensors gated/last.safetensors -o gates
 expect_stderr "averaged 4 non-trainable tensors as well"
 record 2 mh-convert --fold gates -o x
+# Of a list of combiners, those after the last one without a matrix fold, also after pruning.
+train listed t.mhs --set 'attention.combiner=["mae","gates"]' --set attention.mae.hidden=8
+grep -q 'combiner = \["mae", "gates"\]' listed/config.toml || fail "expected both combiners in the configuration of the run"
+mh-prune -q cut listed/best.safetensors --heads 0:1,1:2 -o listed_cut
+expect 0 mh-convert --fold listed_cut -o listed_folded
+expect_stderr "folded the combiners of 2 layers"
+mh-eval -q --format json listed_cut listed_folded t.mhs > scores
+with_tolerance - <<'P'
+import json, tolerance
+a, b = [json.loads(line) for line in open("scores")]
+assert abs(a["nll"] - b["nll"]) <= tolerance.mean_nll_bound(a, "listed_cut", 16), (a, b)
+P
+expect 0 mh-train -q --from listed_folded --train t.mhs --out listed_on --set train.batch.block=16 --set train.batch.tokens=64 --set train.length=2u
+grep -q 'combiner = "mae"' listed_on/config.toml || fail "expected the combiner mae in the configuration of the folded model"
 
 # Errors are reported before any file is written.
 # record_refused STATUS ARGUMENT…: records the error of mh-convert, which must exit with STATUS and leave no file.
