@@ -15,7 +15,7 @@ CORE = ("lib/base/**/*", "lib/nn/**/*", "lib/model/**/*", "lib/attention/*", "li
 FORMATS = {"lib/base/renamed_keys.cpp"}  # the table of renamed keys and values, which names keys of methods
 FOLDERS = "lib/attention/methods"
 METHODS = ("lib/attention/methods/**/*", "lib/train/procedures/*", "lib/train/regularisers/*")
-ENTRY = re.compile(r"\b(transforms|pairings|scores|normalisers|mixers|combiners|procedures|regularisers)\(\),\s*(?:\"([^\"]+)\"|(\w+))")
+ENTRY = re.compile(r"\b(transforms|pairings|scores|position_biases|normalisers|mixers|combiners|procedures|regularisers)\(\),\s*(?:\"([^\"]+)\"|(\w+))")
 REGISTRATION = re.compile(r"^const Registration<", re.MULTILINE)
 
 # Names that are also ordinary words or functions of the kernels: only a string literal that equals the name is a fault.

@@ -1,8 +1,12 @@
 // The composed path: tensor operations for any device and any stages, which store the probabilities of all queries.
 
+#include <c10/core/GradMode.h>
+
 #include <utility>
 
+#include "attention/buffer_reuse.h"
 #include "attention/causal_product.h"
+#include "attention/key_distances.h"
 #include "attention/layer.h"
 #include "base/error.h"
 #include "base/text.h"
@@ -20,6 +24,30 @@ void AttentionLayer::gather_kv_heads(Context& c) {
   for (at::Tensor* t : {&c.k, &c.v}) *t = t->index_select(1, heads);
 }
 
+at::Tensor AttentionLayer::sinks() const {
+  if (options_.sink == Sink::none) return {};
+  return sinks_ != nullptr ? sinks_->value()
+                           : at::zeros({layer_spec_.heads}, output_weight_->value().options().dtype(at::kFloat));
+}
+
+void AttentionLayer::apply_soft_cap_and_position_bias(Context& c) const {
+  const bool has_bias = stages_.position_bias->has_bias();
+  if (options_.soft_cap == 0 && !has_bias) return;
+  at::Tensor logits = std::exchange(c.logits, {});
+  if (at::isReducedFloatingType(logits.scalar_type())) logits = logits.to(at::kFloat);
+  // In evaluation, saves the memory of a second tensor as large as the logits.
+  const bool in_place = !c10::GradMode::is_enabled() && can_reuse_storage(logits);
+  if (const double cap = options_.soft_cap; cap > 0)
+    logits = in_place ? logits.div_(cap).tanh_().mul_(cap) : (logits / cap).tanh() * cap;
+  if (has_bias) {
+    const KeyDistances distances = key_distances(c.mask, c.q.size(2), c.num_keys, c.q.device());
+    const at::Tensor bias =
+        gather_by_distance(stages_.position_bias->bias(c, distances.distances), distances.key_ranges, c.q.size(2));
+    logits = in_place ? logits.add_(bias) : logits + bias;
+  }
+  c.logits = std::move(logits);
+}
+
 at::Tensor AttentionLayer::attend_composed(Context& c) {
   gather_kv_heads(c);
   auto expand_to_rows = [&](const at::Tensor& x) {  // (1, h, Tq, Tk) or (B, h, Tq, Tk) -> (B, h, Tq, Tk)
@@ -30,9 +58,11 @@ at::Tensor AttentionLayer::attend_composed(Context& c) {
     const bool is_causal = std::exchange(c.mask.causal, false);  // so that the score computes hidden logits, too
     stages_.score->score(c);
     c.mask.causal = is_causal;
+    apply_soft_cap_and_position_bias(c);
     c.observer->observe_scores(layer_spec_, expand_to_rows(c.logits));
   } else {
     stages_.score->score(c);
+    apply_soft_cap_and_position_bias(c);
   }
   // Logits (1, h, Tq, Tk) that all batch rows share are expanded only if mixing or key lengths make the rows differ.
   if (stages_.mixer->mixer_input() != MixerInput::nothing || c.mask.key_lengths.defined())
@@ -49,7 +79,8 @@ at::Tensor AttentionLayer::attend_composed(Context& c) {
           str("a separate mask for each of ", count_of(a.size(-3), "head")), "pass a mask of shape (B, 1, Tq, Tk)");
     logits = logits + a;
   }
-  at::Tensor p = stages_.normaliser->normalise(logits, boolean_mask(c.mask, c.q.size(2), c.k.size(2), c.q.device()));
+  at::Tensor p =
+      stages_.normaliser->normalise(logits, boolean_mask(c.mask, c.q.size(2), c.k.size(2), c.q.device()), sinks());
   logits.reset();
   auto apply_dropout = [&](const at::Tensor& x) {
     return nn::dropout(x, options_.dropout, c.forward_context, probabilities_stream(),

@@ -20,15 +20,20 @@ Path parse_attention_path(const std::string& name) {
 MaskForm::MaskForm(const Mask& mask, int64_t num_queries, int64_t num_keys)
     : queries_are_last(mask.causal && mask.offset + num_queries == num_keys && !mask.key_lengths.defined()),
       causal_hides_no_key(!mask.causal || mask.offset + 1 >= num_keys),
-      has_no_window_or_additive_mask(mask.window == 0 && !mask.additive.defined()),
-      is_supported_by_kernels(!mask.additive.defined() &&
-                              (queries_are_last || (causal_hides_no_key && mask.window == 0))) {
-  is_square = has_no_window_or_additive_mask && queries_are_last && mask.offset == 0;
+      has_window(mask.window > 0),
+      has_additive_mask(mask.additive.defined()) {
+  is_square = !has_window && !has_additive_mask && queries_are_last && mask.offset == 0;
+  // The kernels apply a two-sided window to queries and keys of equal positions only.
+  const bool is_window_supported = !has_window || (!mask.causal && mask.offset == 0);
+  is_supported_by_kernels = !has_additive_mask && (queries_are_last || (causal_hides_no_key && is_window_supported));
 }
 
 KernelFeatures::KernelFeatures(const AttentionOptions& options, const Stages& stages)
     : has_mixing(stages.mixer->mixer_input() != MixerInput::nothing),
       has_relative_positions(stages.score->has_relative_positions()),
+      has_soft_cap(options.soft_cap > 0),
+      has_position_bias(stages.position_bias->has_bias()),
+      has_sinks(options.sink != Sink::none),
       normaliser_name(stages.normaliser->kernel_feature()),
       has_dropout(options.dropout > 0) {}
 
@@ -36,6 +41,9 @@ std::vector<std::string> KernelFeatures::names(bool training) const {
   std::vector<std::string> feature_names;
   if (has_mixing) feature_names.emplace_back("head mixing");
   if (has_relative_positions) feature_names.emplace_back("relative positions");
+  if (has_soft_cap) feature_names.emplace_back("soft cap");
+  if (has_position_bias) feature_names.emplace_back("position bias");
+  if (has_sinks) feature_names.emplace_back("sinks");
   if (normaliser_name != nullptr) feature_names.emplace_back(normaliser_name);
   if (has_dropout && training) feature_names.emplace_back("dropout of the probabilities");
   return feature_names;
@@ -66,6 +74,10 @@ bool pairing_has_fused_form(const ConstraintInput& c, std::string* why) {
 
 bool score_has_fused_form(const ConstraintInput& c, std::string* why) {
   return has_fused_form(*c.layer.stages.score, "score", c.layer.options.score, why);
+}
+
+bool position_bias_has_fused_form(const ConstraintInput& c, std::string* why) {
+  return has_fused_form(*c.layer.stages.position_bias, "position bias", c.layer.options.position_bias, why);
 }
 
 bool normaliser_has_fused_form(const ConstraintInput& c, std::string* why) {
@@ -120,6 +132,13 @@ bool gpu_adds_relative_positions(const ConstraintInput& c, std::string* why) {
          has_no_gpu_reason(c, why, why_no_gpu_relative_positions(c.layer.type, c.layer.layer_spec));
 }
 
+bool gpu_has_logit_terms(const ConstraintInput& c, std::string* why) {
+  return !needs_gpu_kernels(c) || !c.features.has_logit_terms() ||
+         has_no_gpu_reason(c, why,
+                           why_no_gpu_logit_terms(c.layer.type, c.layer.layer_spec, c.features.has_mixing,
+                                                  c.features.has_relative_positions));
+}
+
 bool gpu_mixes_heads(const ConstraintInput& c, std::string* why) {
   return !needs_gpu_kernels(c) || !c.features.has_mixing ||
          has_no_gpu_reason(c, why,
@@ -166,6 +185,12 @@ bool mask_suits_kernels(const ConstraintInput& c, std::string* why) {
                       "a mask that the fused kernels do not support, such as an additive mask");
 }
 
+bool gpu_window_is_causal(const ConstraintInput& c, std::string* why) {
+  return !c.choice.mask.has_window || c.pass->mask.causal ||
+         report_unmet(why, uses_features(c) ? feature_names(c) + " with " : "",
+                      "a two-sided window, which the GPU kernels do not support");
+}
+
 bool unmixed_value_size_is_head_size(const ConstraintInput& c, std::string* why) {
   const LayerSpec& s = c.layer.layer_spec;
   return s.value_size == s.key_size ||
@@ -193,7 +218,7 @@ bool sdpa_is_slower(const ConstraintInput& c, std::string* why) {
   const MaskForm& mask = c.choice.mask;
   const Mask& m = c.pass->mask;
   const bool needs_no_mask_tensor =
-      mask.is_square || (mask.has_no_window_or_additive_mask && !m.causal && !m.key_lengths.defined());
+      mask.is_square || (!mask.has_window && !mask.has_additive_mask && !m.causal && !m.key_lengths.defined());
   return !needs_no_mask_tensor || uses_features(c) ||
          report_unmet(why, "SDPA is faster, since it needs no mask tensor");
 }
@@ -214,10 +239,10 @@ bool has_one_query(const ConstraintInput& c, std::string* why) {
                       ", not one of each");
 }
 
-bool sees_all_keys(const ConstraintInput& c, std::string* why) {
+bool has_in_place_mask(const ConstraintInput& c, std::string* why) {
   const MaskForm& mask = c.choice.mask;
-  return (mask.queries_are_last && mask.causal_hides_no_key && mask.has_no_window_or_additive_mask) ||
-         report_unmet(why, "a mask that is not causal or hides cached keys");
+  return (mask.queries_are_last && mask.causal_hides_no_key && !mask.has_additive_mask) ||
+         report_unmet(why, "a mask that is not causal, has key lengths, or is additive");
 }
 
 bool is_inference(const ConstraintInput& c, std::string* why) {
@@ -245,6 +270,7 @@ constexpr KernelSet kUnmixedKernels{Kernel::fused_in_place, Kernel::fused_cpu, K
 constexpr Constraint kConstraints[] = {
     {"pairing", Scope::construction, pairing_has_fused_form},
     {"score", Scope::construction, score_has_fused_form},
+    {"position-bias", Scope::construction, position_bias_has_fused_form},
     {"normaliser", Scope::construction, normaliser_has_fused_form},
     {"mixer", Scope::construction, mixer_has_fused_form},
     {"combiner", Scope::construction, combiner_has_fused_form},
@@ -253,6 +279,7 @@ constexpr Constraint kConstraints[] = {
     {"gpu-type", Scope::device, gpu_supports_type},
     {"gpu-kernels", Scope::device, build_has_gpu_kernels},
     {"gpu-relative-positions", Scope::device, gpu_adds_relative_positions},
+    {"gpu-logit-terms", Scope::device, gpu_has_logit_terms},
     {"gpu-head-mixing", Scope::device, gpu_mixes_heads},
     {"head-size", Scope::device, head_size_suits_cpu},
     {"observer", Scope::pass, observer_suits_fused},
@@ -260,6 +287,7 @@ constexpr Constraint kConstraints[] = {
     {"faster", Scope::pass, fused_is_faster},
     {"sdpa-features", Scope::kernel, sdpa_has_features, KernelSet{Kernel::sdpa}},
     {"mask", Scope::kernel, mask_suits_kernels, kOwnKernels},
+    {"gpu-window", Scope::kernel, gpu_window_is_causal, KernelSet{Kernel::head_mixing_gpu, Kernel::fused_gpu}},
     {"unmixed-value-size", Scope::kernel, unmixed_value_size_is_head_size, kUnmixedKernels},
     {"unmixed-head-size", Scope::kernel, unmixed_head_size_suits_cpu,
      KernelSet{Kernel::fused_in_place, Kernel::fused_cpu}},
@@ -268,7 +296,7 @@ constexpr Constraint kConstraints[] = {
     {"in-place-cache", Scope::kernel, has_cache, kInPlaceKernels},
     {"in-place-kind", Scope::kernel, is_decoder_self, kInPlaceKernels},
     {"in-place-queries", Scope::kernel, has_one_query, kInPlaceKernels},
-    {"in-place-mask", Scope::kernel, sees_all_keys, kInPlaceKernels},
+    {"in-place-mask", Scope::kernel, has_in_place_mask, kInPlaceKernels},
     {"in-place-inference", Scope::kernel, is_inference, kInPlaceKernels},
     {"in-place-observer", Scope::kernel, has_no_observer, kInPlaceKernels},
     {"in-place-positions", Scope::kernel, has_no_relative_positions, kInPlaceKernels},

@@ -49,13 +49,15 @@ class FallbackLog {
 
 // The properties of a mask that decide which kernels can apply it. The fused kernels (except SDPA) apply a causal mask
 // (also with memory or cached keys before the queries), a window and key lengths without a mask tensor, but not in
-// every combination. The causal mask of a single query in incremental decoding hides no key.
+// every combination. A window without a causal mask is two-sided. The causal mask of a single query in incremental
+// decoding hides no key.
 struct MaskForm {
-  bool is_square = false;                       // causal, equal numbers of queries and keys, no other mask
-  bool queries_are_last = false;                // causal, queries at the last key positions, no key lengths
-  bool causal_hides_no_key = false;             // no causal mask, or one that hides no key; other masks may hide keys
-  bool has_no_window_or_additive_mask = false;  // no window and no additive mask
-  bool is_supported_by_kernels = false;         // the fused kernels can apply the mask
+  bool is_square = false;            // causal, equal numbers of queries and keys, no other mask
+  bool queries_are_last = false;     // causal, queries at the last key positions, no key lengths
+  bool causal_hides_no_key = false;  // no causal mask, or one that hides no key; other masks may hide keys
+  bool has_window = false;           // a window, two-sided without a causal mask
+  bool has_additive_mask = false;
+  bool is_supported_by_kernels = false;  // the fused kernels can apply the mask
 
   MaskForm() = default;
   MaskForm(const Mask& mask, int64_t num_queries, int64_t num_keys);
@@ -63,16 +65,21 @@ struct MaskForm {
 
 // Features of a layer that the fused kernels implement and LibTorch's scaled_dot_product_attention (SDPA) lacks.
 struct KernelFeatures {
-  bool has_mixing = false;                // the mixer mixes logits or probabilities
-  bool has_relative_positions = false;    // the score stage adds relative positions
+  bool has_mixing = false;              // the mixer mixes logits or probabilities
+  bool has_relative_positions = false;  // the score stage adds relative positions
+  bool has_soft_cap = false;
+  bool has_position_bias = false;
+  bool has_sinks = false;
   const char* normaliser_name = nullptr;  // Normaliser::kernel_feature(); null if SDPA has this normaliser
   // Dropout of probabilities, applied in training only. SDPA cannot drop the elements that nn::dropout() would drop.
   bool has_dropout = false;
 
   KernelFeatures() = default;
   KernelFeatures(const AttentionOptions& options, const Stages& stages);
+  bool has_logit_terms() const { return has_soft_cap || has_position_bias || has_sinks; }
   bool has_any(bool training) const {
-    return has_mixing || has_relative_positions || normaliser_name != nullptr || (has_dropout && training);
+    return has_mixing || has_relative_positions || has_logit_terms() || normaliser_name != nullptr ||
+           (has_dropout && training);
   }
   // Returns the names of the features in use, for fallback reasons.
   std::vector<std::string> names(bool training) const;

@@ -1,8 +1,7 @@
 // Multi-head attention as a pipeline of stages (described in stage.h):
 //
-//   q, k, v = projections -> transforms (q, k) -> pairing -> score -> mixer (logits) -> mask, normaliser -> mixer ->
-//   dropout -> · v
-//           -> combiner -> output projection
+//   q, k, v = projections -> transforms (q, k) -> pairing -> score -> soft cap, position bias -> mixer (logits) ->
+//   mask, sinks, normaliser -> mixer -> dropout -> · v -> combiner -> output projection
 //
 // Source: Vaswani et al. 2017, section 3.2, with head sizes independent of the width (Bhojanapalli et al. 2020).
 //
@@ -21,6 +20,8 @@
 #include "attention/stages.h"
 
 namespace mh::attention {
+
+struct AttentionSpec;  // attention/fused/attention_spec.h
 
 class AttentionLayer {
  public:
@@ -127,6 +128,10 @@ class AttentionLayer {
   nn::HeadRole role_of(const Stage& stage) const;
   // Sets context.head_weights, and shows the product of all weights to the observer.
   void set_head_weights(Context& context) const;
+  // Returns the logits of the sinks (h), fp32; undefined if the layer has none.
+  at::Tensor sinks() const;
+  // Applies the soft cap to context.logits, then adds the position bias.
+  void apply_soft_cap_and_position_bias(Context& context) const;
   // Computes the head outputs (B, hv, Tq, dv) with tensor operations.
   at::Tensor attend_composed(Context& context);
   const Variants* variants_of_rows() const { return interceptor_ != nullptr ? interceptor_->variants() : nullptr; }
@@ -134,6 +139,9 @@ class AttentionLayer {
   // rows for the interceptor's variants at the first side that the interceptor acts on.
   at::Tensor intercept(HeadSide side, Context& context, const at::Tensor& x) const;
   LayerView view() const;
+  // Returns the arguments of the fused kernels that a step of incremental decoding has, too: causal mask, window,
+  // scale, key/value heads, soft cap, sinks and position bias.
+  AttentionSpec inference_spec(const Context& context, const MaskForm& mask_form) const;
   // Computes the head outputs (B, hv, Tq, dv) with the kernel of `choice`.
   at::Tensor attend_fused(Context& context, const KernelChoice& choice);
   // Computes the head outputs (B, hv, 1, dv) of a step of incremental decoding with the in-place kernel of `choice`,
@@ -152,6 +160,7 @@ class AttentionLayer {
   std::shared_ptr<Interceptor> interceptor_;
   Stages stages_;
   nn::Parameter *query_weight_ = nullptr, *key_weight_ = nullptr, *value_weight_ = nullptr, *output_weight_ = nullptr;
+  nn::Parameter* sinks_ = nullptr;  // (h); null without learned sinks
   nn::Parameter *query_bias_ = nullptr, *key_bias_ = nullptr, *value_bias_ = nullptr, *output_bias_ = nullptr;
 };
 

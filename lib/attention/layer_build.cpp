@@ -20,6 +20,7 @@ Stages make_stages(const AttentionOptions& options, const LayerSpec& layer_spec)
     stages.transforms.push_back(make(transforms(), "attention.transform", name));
   stages.pairing = make(pairings(), "attention.pairing", options.pairing);
   stages.score = make(scores(), "attention.score", options.score);
+  stages.position_bias = make(position_biases(), "attention.position_bias", options.position_bias);
   stages.normaliser = make(normalisers(), "attention.normaliser", options.normaliser);
   stages.mixer = make(mixers(), "attention.mixer", options.mixer);
   for (const std::string& name : options.combiner)
@@ -69,6 +70,12 @@ AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOpt
         add_projection(".key", layer_spec.key_size, is_grouped ? HeadSide::key_value : HeadSide::score, key_bias_);
   value_weight_ =
       add_projection(".value", layer_spec.value_size, is_grouped ? HeadSide::key_value : HeadSide::value, value_bias_);
+  // The standard deviation of the initial sinks is that of the weights in the initialisation schemes bert and
+  // transformer-xl.
+  if (options.sink == Sink::learned)
+    sinks_ = &parameters.add(
+        layer_spec.name + ".sinks", {layer_spec.heads},
+        {nn::Init::normal(0.02), false, false, {{0, layer_spec.heads, HeadSide::score}}, true, HeadRole::stage});
   stages_.for_each_stage(options_, [&](Stage& stage, const char* stage_type, const std::string& name) {
     const Capabilities stage_capabilities = stage.capabilities();
     const bool is_cross = layer_spec.kind == AttentionKind::decoder_cross,
@@ -125,14 +132,19 @@ void AttentionLayer::check_combiners() const {
       refuse(str("no combiner after '", names[i], "', which mixes heads"), str("move '", names[i], "' to the end"));
 }
 
-// Throws Error(usage) if the layer has a window but is not causal, has a transform twice, or has options of the keys
-// that its score does not read.
+// Throws Error(usage) if the layer has a window in cross-attention, a transform twice, options of the keys that its
+// score does not read, or sinks with a mixer of logits.
 void AttentionLayer::check_key_options() const {
   const std::string prefix = str("attention.", name_of(layer_spec_.kind), ".");
-  if (options_.window > 0 && layer_spec_.kind != AttentionKind::decoder_self)
+  if (options_.window > 0 && layer_spec_.kind == AttentionKind::decoder_cross)
     refuse_usage(str(layer_spec_.name, ", attention.window"),
-                 str("0 in ", name_of(layer_spec_.kind), ", since only self-attention of a decoder has a window"),
+                 str("0 in ", name_of(layer_spec_.kind), ", since only self-attention has a window"),
                  str(options_.window), str("set ", prefix, "window=0"));
+  // After the mixing of logits, the heads of the softmax are not the score heads.
+  if (options_.sink != Sink::none && stages_.mixer->mixer_input() == MixerInput::logits)
+    refuse_usage(str(layer_spec_.name, ", attention.sink"),
+                 str("\"none\", since mixer '", options_.mixer, "' mixes logits"), "sinks",
+                 str("set ", prefix, "sink=none, or choose a mixer of probabilities"));
   const std::set<std::string> names(options_.transform.begin(), options_.transform.end());
   if (names.size() != options_.transform.size())
     refuse_usage(str(layer_spec_.name, ", attention.transform"), "each transform once",

@@ -21,6 +21,7 @@ at::Tensor boolean_mask(const Mask& mask, int64_t num_queries, int64_t num_keys,
     at::Tensor s = at::arange(num_keys, options).view({1, 1, 1, num_keys});
     if (mask.causal && mask.offset < num_keys - 1) intersect(s <= t);
     if (mask.window > 0) intersect(s > t - mask.window);
+    if (mask.window > 0 && !mask.causal) intersect(s < t + mask.window);
   }
   if (mask.key_lengths.defined())
     intersect(at::arange(num_keys, options).view({1, 1, 1, num_keys}) <

@@ -74,12 +74,23 @@ at::Tensor softmax_by_tensor_ops(const at::Tensor& x, const at::Tensor& attentio
   return at::softmax(x.masked_fill(~attention_mask, -INFINITY), -1).masked_fill_(~attention_mask, 0);
 }
 
-at::Tensor masked_softmax(const at::Tensor& logits, const at::Tensor& attention_mask) {
-  return masked_softmax_of<Identity>(logits, attention_mask);
+SinkProbabilities sink_softmax_by_tensor_ops(const at::Tensor& x, const at::Tensor& attention_mask,
+                                             const at::Tensor& sinks) {
+  at::Tensor logits = x;
+  if (attention_mask.defined()) logits = logits.masked_fill(~attention_mask, -INFINITY);
+  const at::Tensor head_sinks = sinks.view({1, -1, 1, 1}),
+                   lse = logits.logsumexp({-1}, true).logaddexp(head_sinks);  // (B, h, Tq, 1)
+  return {(logits - lse).exp_(), (head_sinks - lse).exp_()};
 }
 
-at::Tensor masked_softmax_in_place(const at::Tensor& logits, const at::Tensor& attention_mask) {
-  return masked_softmax_of<Identity>(logits, attention_mask, can_reuse_storage(logits) && logits.is_contiguous());
+at::Tensor masked_softmax(const at::Tensor& logits, const at::Tensor& attention_mask, const at::Tensor& sinks) {
+  return masked_softmax_of<Identity>(logits, attention_mask, sinks);
+}
+
+at::Tensor masked_softmax_in_place(const at::Tensor& logits, const at::Tensor& attention_mask,
+                                   const at::Tensor& sinks) {
+  return masked_softmax_of<Identity>(logits, attention_mask, sinks,
+                                     can_reuse_storage(logits) && logits.is_contiguous());
 }
 
 }  // namespace mh::attention

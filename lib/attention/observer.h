@@ -32,10 +32,12 @@ class Observer : public Interceptor {
   // Returns whether the observer needs observe_scores(). If it does, the score stage also computes the logits that a
   // causal mask hides.
   virtual bool wants_scores() const { return false; }
-  // Receives the logits (B, h, Tq, Tk) of the score stage: scaled, before mixer and mask.
+  // Receives the logits (B, h, Tq, Tk) as the mixer gets them, or the normaliser without a mixer of logits: scaled,
+  // with soft cap and position bias, before the mask.
   virtual void observe_scores(const LayerSpec&, const at::Tensor&) {}
   // Receives the probabilities (B, hv, Tq, Tk) after the mixer. Dropout is not applied yet, unless dropout precedes
-  // mixing (Mixer::dropout_before_mixing). If the mixer mixes no heads, rows sum to 1, fully masked rows to 0.
+  // mixing (Mixer::dropout_before_mixing). If the mixer mixes no heads, a row sums to 1, with a sink to less than 1,
+  // and a fully masked row to 0.
   virtual void observe_probabilities(const LayerSpec&, const at::Tensor&) {}
 
   const char* why_composed() const override {

@@ -30,8 +30,9 @@ AttentionOptions& AttentionOptions::operator=(const AttentionOptions& o) {
   heads = o.heads, value_heads = o.value_heads, output_heads = o.output_heads;
   key_value_heads = o.key_value_heads, group_sizes = o.group_sizes;
   head_size = o.head_size, value_size = o.value_size, bias = o.bias, output_bias = o.output_bias;
-  scale = o.scale, window = o.window, dropout = o.dropout, transform = o.transform;
-  pairing = o.pairing, score = o.score, normaliser = o.normaliser, mixer = o.mixer, combiner = o.combiner;
+  scale = o.scale, window = o.window, soft_cap = o.soft_cap, sink = o.sink, dropout = o.dropout;
+  transform = o.transform, pairing = o.pairing, score = o.score, position_bias = o.position_bias;
+  normaliser = o.normaliser, mixer = o.mixer, combiner = o.combiner;
   std::map<std::string, std::shared_ptr<StageOptions>> copies;
   for (const auto& [name, options] : o.stages) copies[name] = options != nullptr ? options->copy() : nullptr;
   stages = std::move(copies);
@@ -63,16 +64,25 @@ void AttentionOptions::describe(Fields& f) {
            {{OutputBias::same, "same"}, {OutputBias::yes, "true"}, {OutputBias::no, "false"}},
            "bias of the output projection; same: as attention.bias");
   f.field("scale", scale, "factor of the products of queries and keys; 0: 1/sqrt(head size)", at_least(0));
-  f.field("window", window,
-          "in self-attention of a decoder, number of latest keys that a query attends to, the key of its own position "
-          "included; 0: all earlier keys",
-          between(0, 1 << 30));
+  f.field(
+      "window", window,
+      "in self-attention, number of keys on each side that a query attends to, the key of its own position included; "
+      "a decoder has earlier keys only; 0: all keys",
+      between(0, 1 << 30));
+  f.field("soft_cap", soft_cap,
+          "bound c of the logits x, which become c tanh(x / c) before the position bias and the mask; 0: no bound",
+          at_least(0));
+  f.choice("sink", sink, {{Sink::none, "none"}, {Sink::learned, "learned"}, {Sink::zero, "zero"}},
+           "logit without a value in the softmax of each head, so that probabilities sum to less than 1; learned: a "
+           "parameter of each head; zero: the logit 0");
   f.field("dropout", dropout, "dropout rate of attention probabilities", between(0, 0.999));
   f.field("transform", transform,
           str("transforms of queries and keys before the key/value cache, in order; available: ",
               join(transforms().names(), ", ")));
   f.field("pairing", pairing, "choice of the key/value head that each query head reads", pairings().names());
   f.field("score", score, "computation of logits from queries and keys", scores().names());
+  f.field("position_bias", position_bias, "bias of the logits that depends on the distance between query and key",
+          position_biases().names());
   f.field("normaliser", normaliser, "function from logits to probabilities", normalisers().names());
   f.field("mixer", mixer, "mixing of logits or probabilities across heads", mixers().names());
   f.text_or_texts("combiner", combiner,
@@ -82,6 +92,7 @@ void AttentionOptions::describe(Fields& f) {
   for (const std::string& name : transform) describe_stage(f, transforms(), "transform", name, stages);
   describe_stage(f, pairings(), "pairing", pairing, stages);
   describe_stage(f, scores(), "score", score, stages);
+  describe_stage(f, position_biases(), "position_bias", position_bias, stages);
   describe_stage(f, normalisers(), "normaliser", normaliser, stages);
   describe_stage(f, mixers(), "mixer", mixer, stages);
   for (const std::string& name : combiner) describe_stage(f, combiners(), "combiner", name, stages);

@@ -1,6 +1,10 @@
 // The autograd function of a masked softmax of transformed logits, p ∝ exp(f(a)). For the backward pass it saves the
 // probabilities and, unless f is the identity, the logits. masked_softmax.cpp instantiates it for f(a) = a; a
 // normaliser of methods/ instantiates it for a function of its own.
+//
+// With a sink ψ of each head, p_s = exp(f(a_s)) / (exp(f(ψ)) + Σ_s' exp(f(a_s'))), the probabilities of an attention
+// with a further key of logit ψ, except the probability p_ψ of this key. The gradient of the logits has the same form
+// as without sinks; dψ = -f'(ψ) Σ_t p_ψ[t] Σ_s p[t, s] dp[t, s].
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,6 +32,14 @@ void softmax_rows_backward(kernels::SoftmaxKind kind, const at::Tensor& a, const
                            const at::Tensor& da);
 // Returns the masked softmax of x by LibTorch operations, for devices and types without a row kernel.
 at::Tensor softmax_by_tensor_ops(const at::Tensor& x, const at::Tensor& attention_mask);
+// Probabilities (B, h, Tq, Tk) of the keys and (B, h, Tq, 1) of the sink.
+struct SinkProbabilities {
+  at::Tensor keys, sink;
+};
+// Returns the masked softmax of x (B, h, Tq, Tk) with the sinks (h), of the type of x, by LibTorch operations. In a
+// fully masked row, the probability of the sink is 1.
+SinkProbabilities sink_softmax_by_tensor_ops(const at::Tensor& x, const at::Tensor& attention_mask,
+                                             const at::Tensor& sinks);
 
 // `LogitFunction`: a type with the static members
 //   kRowKernel     the row kernel that computes p from a
@@ -36,19 +48,28 @@ at::Tensor softmax_by_tensor_ops(const at::Tensor& x, const at::Tensor& attentio
 //   derivative(a)  f'(a), elementwise
 template <class LogitFunction>
 struct MaskedSoftmax : torch::autograd::Function<MaskedSoftmax<LogitFunction>> {
+  static at::Tensor transform(const at::Tensor& a) {
+    if constexpr (LogitFunction::kIsIdentity) return a;
+    else return LogitFunction::apply(a);
+  }
+
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& logits,
-                            const std::optional<at::Tensor>& optional_mask, bool in_place) {
+                            const std::optional<at::Tensor>& optional_mask,
+                            const std::optional<at::Tensor>& optional_sinks, bool in_place) {
     const at::Tensor attention_mask = optional_mask.value_or(at::Tensor());
-    at::Tensor a = logits.contiguous(), p;
-    if (has_row_kernel(a)) {
+    at::Tensor a = logits.contiguous(), p, sinks, sink_probability;
+    if (optional_sinks) {
+      sinks = optional_sinks->to(a.scalar_type());
+      const auto [key_probabilities, probability] =
+          sink_softmax_by_tensor_ops(transform(a), attention_mask, transform(sinks));
+      p = key_probabilities, sink_probability = probability;
+    } else if (has_row_kernel(a)) {
       p = in_place ? a.tensor_data() : at::empty_like(a);
       softmax_rows(LogitFunction::kRowKernel, a, attention_mask, p);
-    } else if constexpr (LogitFunction::kIsIdentity) {
-      p = softmax_by_tensor_ops(a, attention_mask);
     } else {
-      p = softmax_by_tensor_ops(LogitFunction::apply(a), attention_mask);
+      p = softmax_by_tensor_ops(transform(a), attention_mask);
     }
-    context->save_for_backward({p, LogitFunction::kIsIdentity ? at::Tensor() : a});
+    context->save_for_backward({p, LogitFunction::kIsIdentity ? at::Tensor() : a, sinks, sink_probability});
     return p;
   }
 
@@ -57,26 +78,33 @@ struct MaskedSoftmax : torch::autograd::Function<MaskedSoftmax<LogitFunction>> {
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& gradients) {
     const auto saved = context->get_saved_variables();
-    const at::Tensor &p = saved[0], &a = saved[1];
+    const at::Tensor &p = saved[0], &a = saved[1], &sinks = saved[2], &sink_probability = saved[3];
+    at::Tensor dsinks;
+    if (sinks.defined()) {
+      dsinks = -(sink_probability * (p * gradients[0]).sum(-1, true)).sum({0, 2, 3});
+      if constexpr (!LogitFunction::kIsIdentity) dsinks = dsinks * LogitFunction::derivative(sinks);
+    }
     if (!has_row_kernel(p)) {
       at::Tensor da = at::_softmax_backward_data(gradients[0], p, -1, p.scalar_type());
       if constexpr (!LogitFunction::kIsIdentity) da = da * LogitFunction::derivative(a);
-      return {da, {}, {}};
+      return {da, {}, dsinks, {}};
     }
     const bool can_overwrite = can_reuse_storage(gradients[0]) && gradients[0].is_contiguous();
     const at::Tensor dp = gradients[0].contiguous(), da = can_overwrite ? dp : at::empty_like(p);
     softmax_rows_backward(LogitFunction::kRowKernel, a, p, dp, da);
-    return {da, {}, {}};
+    return {da, {}, dsinks, {}};
   }
 };
 
 // Returns the masked softmax of the transformed logits, as masked_softmax() does for f(a) = a. `in_place`: whether
-// contiguous fp32 logits on a CPU are overwritten by the result.
+// contiguous fp32 logits on a CPU are overwritten by the result, unless there are sinks.
 template <class LogitFunction>
-at::Tensor masked_softmax_of(const at::Tensor& logits, const at::Tensor& attention_mask, bool in_place = false) {
-  std::optional<at::Tensor> optional_mask;
+at::Tensor masked_softmax_of(const at::Tensor& logits, const at::Tensor& attention_mask, const at::Tensor& sinks,
+                             bool in_place = false) {
+  std::optional<at::Tensor> optional_mask, optional_sinks;
   if (attention_mask.defined()) optional_mask = attention_mask;
-  return MaskedSoftmax<LogitFunction>::apply(logits, optional_mask, in_place);
+  if (sinks.defined()) optional_sinks = sinks;
+  return MaskedSoftmax<LogitFunction>::apply(logits, optional_mask, optional_sinks, in_place);
 }
 
 }  // namespace mh::attention

@@ -17,6 +17,10 @@ Registry<StageFactory<Score>>& scores() {
   static Registry<StageFactory<Score>> registry("score");
   return registry;
 }
+Registry<StageFactory<PositionBiasStage>>& position_biases() {
+  static Registry<StageFactory<PositionBiasStage>> registry("position bias");
+  return registry;
+}
 Registry<StageFactory<Normaliser>>& normalisers() {
   static Registry<StageFactory<Normaliser>> registry("normaliser");
   return registry;

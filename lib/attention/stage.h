@@ -1,6 +1,6 @@
 // Interfaces of the stages of an attention layer. Head counts, head sizes, lists of transforms and of combiners, and
-// four other stages define a layer: pairing, score, normaliser, mixer. A published method is usually one stage,
-// sometimes two; the default stages compute multi-head attention (Vaswani et al. 2017).
+// five other stages define a layer: pairing, score, position bias, normaliser, mixer. A published method is usually one
+// stage, sometimes two; the default stages compute multi-head attention (Vaswani et al. 2017).
 //
 // Symbols: B batch size; Tq, Tk numbers of queries and keys; d width of the model; dk, dv sizes of a key and of a value
 // of one head; h number of heads. If a layer has different numbers of score, value and output heads (HeadSide), h is
@@ -98,8 +98,8 @@ struct Context {
   // (h): index of the key/value head that each query head reads; empty: the head of the same index. The composed path
   // and SDPA gather k and v by these indices; the fused kernels read the heads by index.
   std::vector<int64_t> kv_head_of = {};
-  // (B, h, Tq, Tk), or (1, h, Tq, Tk) if equal for all batch rows: scaled logits before the mask; entries that a causal
-  // mask hides are finite but unspecified. Undefined after the normaliser.
+  // (B, h, Tq, Tk), or (1, h, Tq, Tk) if equal for all batch rows: scaled logits before the mask, then with soft cap
+  // and position bias; entries that a causal mask hides are finite but unspecified. Undefined after the normaliser.
   at::Tensor logits = {};
   // (B, hv, Tq, Tk), or (1, hv, Tq, Tk) if equal for all batch rows: mixed probabilities, exactly 0 in masked entries.
   // Undefined on the fused path and after mix_values().
@@ -186,13 +186,15 @@ class Score : public Stage {
   virtual bool prefers_composed(const Context&, std::string* /*why*/) const { return false; }
 };
 
-// Stage that adds a bias to the logits, which depends on the distance of query and key only. The default, "none", adds
-// nothing. The bias acts after the score and the soft cap, before the mixer.
+// Stage that adds a bias to the logits, which depends on the distance between query and key only. The default, "none",
+// adds nothing. The bias acts after the score and the soft cap, before the mixer.
 class PositionBiasStage : public Stage {
  public:
+  // Returns whether the stage adds a bias; if not, bias() is not called.
+  virtual bool has_bias() const { return true; }
   // Returns the bias (h, D), fp32, of each query head at D distances between queries and keys, differentiable in the
-  // stage's parameters; undefined: no bias. distances (D) int64: position of the query minus position of the key, on
-  // the device of the layer; negative distances occur in an encoder only.
+  // stage's parameters. distances (D) int64: position of the query minus position of the key, on the device of the
+  // layer. In a causal layer, the bias at a negative distance, whose key is hidden, must be finite.
   virtual at::Tensor bias(const Context& context, const at::Tensor& distances) = 0;
 };
 
@@ -200,7 +202,8 @@ class PositionBiasStage : public Stage {
 // undefined: no entry is masked. Masked entries of the result are exactly 0, and a fully masked row is zero.
 class Normaliser : public Stage {
  public:
-  // sinks (h), fp32: logit of a sink of each head, which takes part in the normalisation; undefined: no sinks.
+  // sinks (h), fp32: logit of a sink of each head, a key without a value that every query sees; with sinks, the entries
+  // of a row sum to less than 1. Undefined: no sinks. Differentiable in `logits` and `sinks`.
   virtual at::Tensor normalise(const at::Tensor& logits, const at::Tensor& attention_mask, const at::Tensor& sinks) = 0;
   // Returns the normaliser that the fused kernels apply; used only if why_not_fused() is empty.
   virtual kernels::Normaliser kernel_normaliser() const { return kernels::Normaliser::softmax; }

@@ -15,6 +15,7 @@ struct Stages {
   std::vector<std::unique_ptr<Transform>> transforms;
   std::unique_ptr<Pairing> pairing;
   std::unique_ptr<Score> score;
+  std::unique_ptr<PositionBiasStage> position_bias;
   std::unique_ptr<Normaliser> normaliser;
   std::unique_ptr<Mixer> mixer;
   std::vector<std::unique_ptr<Combiner>> combiners;
@@ -30,6 +31,7 @@ struct Stages {
     for (size_t i = 0; i < transforms.size(); ++i) visit(*transforms[i], "transform", options.transform[i]);
     visit(*pairing, "pairing", options.pairing);
     visit(*score, "score", options.score);
+    visit(*position_bias, "position_bias", options.position_bias);
     visit(*normaliser, "normaliser", options.normaliser);
     visit(*mixer, "mixer", options.mixer);
     for (size_t i = 0; i < combiners.size(); ++i) visit(*combiners[i], "combiner", options.combiner[i]);

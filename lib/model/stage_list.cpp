@@ -46,6 +46,7 @@ std::vector<ListedStage> list_stages() {
   append_stages("transform", attention::transforms(), result);
   append_stages("pairing", attention::pairings(), result);
   append_stages("score", attention::scores(), result);
+  append_stages("position_bias", attention::position_biases(), result);
   append_stages("normaliser", attention::normalisers(), result);
   append_stages("mixer", attention::mixers(), result);
   append_stages("combiner", attention::combiners(), result);

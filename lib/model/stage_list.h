@@ -8,7 +8,8 @@
 namespace mh::model {
 
 struct ListedStage {
-  std::string stage;                 // "transform", "pairing", "score", "normaliser", "mixer" or "combiner"
+  // "transform", "pairing", "score", "position_bias", "normaliser", "mixer" or "combiner"
+  std::string stage;
   std::string name;                  // name in the configuration, such as "mixhead-a"
   std::string help;                  // help text of the registry
   std::vector<std::string> options;  // "KEY=DEFAULT" for each option of the stage
@@ -17,8 +18,8 @@ struct ListedStage {
   bool is_foldable = false;  // the combiner folds into the output projection (AttentionLayer::as_linear_map())
 };
 
-// Returns all transforms, pairings, scores, normalisers, mixers and combiners, in this order, and within each of these
-// types in the order of their names. Builds one model for each stage, on the device "meta".
+// Returns all transforms, pairings, scores, position biases, normalisers, mixers and combiners, in this order, and within
+// each of these types in the order of their names. Builds one model for each stage, on the device "meta".
 std::vector<ListedStage> list_stages();
 
 }  // namespace mh::model

@@ -218,6 +218,12 @@ std::vector<ListedTensor> backbone_tensors(const std::string& backbone) {
   FieldLister lister;
   lister.section("model", options);
   FieldDescriptions fields = lister.descriptions();
+  // attention.sink is the only key of all layers that adds a tensor.
+  attention::AttentionOptions attention_options;
+  FieldLister attention_lister;
+  attention_lister.section("attention", attention_options);
+  for (const FieldDescription& field : attention_lister.descriptions())
+    if (field.key == "attention.sink") fields.push_back(field);
   // Excludes the options that `settings` sets below, and the options that only change numbers of layers or rows.
   std::erase_if(fields, [](const auto& field) {
     static const std::set<std::string> fixed_options{"backbone", "layers",      "encoder_layers", "width",
@@ -275,6 +281,7 @@ std::vector<ListedTensor> list_tensors() {
   append_stages("transform", attention::transforms().names());
   append_stages("pairing", attention::pairings().names());
   append_stages("score", attention::scores().names());
+  append_stages("position_bias", attention::position_biases().names());
   append_stages("normaliser", attention::normalisers().names());
   append_stages("mixer", attention::mixers().names());
   append_stages("combiner", attention::combiners().names());

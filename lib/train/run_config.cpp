@@ -244,6 +244,7 @@ std::vector<FieldDescription> all_keys() {
   list_options(lister, attention::transforms());
   list_options(lister, attention::pairings());
   list_options(lister, attention::scores());
+  list_options(lister, attention::position_biases());
   list_options(lister, attention::normalisers());
   list_options(lister, attention::mixers());
   list_options(lister, attention::combiners());

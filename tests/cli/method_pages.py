@@ -46,8 +46,9 @@ def with_stages(folder, page, stages):
     sources = "".join(path.read_text() for path in sorted(METHODS.joinpath(folder).glob("*.cpp")))
     constants = dict(re.findall(r'\bconst char\*\s*(?:const\s+)?(\w+)\s*=\s*"([^"]+)"',
                                 sources + "".join(path.read_text() for path in METHODS.joinpath(folder).glob("*.h"))))
-    entries = [(kind, name or constants.get(constant)) for kind, name, constant in re.findall(
-        r'^const Registration<\w+>\s+\w+\(\s*(\w+)s\(\),\s*(?:"([^"]+)"|(\w+))', sources, re.MULTILINE)]
+    entries = [({"position_biases": "position_bias"}.get(registry, registry.removesuffix("s")), name or constants.get(constant))
+               for registry, name, constant in re.findall(
+                   r'^const Registration<\w+>\s+\w+\(\s*(\w+)\(\),\s*(?:"([^"]+)"|(\w+))', sources, re.MULTILINE)]
     options = {(row["stage"], row["name"]): row["options"] for row in stages}
     rows = "".join(f"| {kind} | `{name}` | `{options.get((kind, name), '-')}` |\n" for kind, name in sorted(entries, key=list(options).index))
     head = "| stage | name | options |\n|---|---|---|\n"

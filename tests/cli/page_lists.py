@@ -58,7 +58,7 @@ def columns(rows):
 # prefix of the key.
 KEY_TABLES = ("model", "attention", "mlm", "squad", "train", "train.batch", "train.optimizer", "train.groups.NAME", "train.schedule",
               "train.validation", "train.validation.decode", "train.checkpoint", "train.regularisers.NAME", "data")
-STAGES = ("transform", "pairing", "score", "normaliser", "mixer", "combiner")
+STAGES = ("transform", "pairing", "score", "position_bias", "normaliser", "mixer", "combiner")
 # Tables of mh-train --list whose entries have configuration keys: {table: (column of the entry's name, section of its keys)}.
 OWNERS = {"backbones": ("backbone", "model"), "procedures": ("procedure", "train.procedures"),
           "regularisers": ("regulariser", "train.regularisers")}

@@ -8,15 +8,29 @@
 #include "attention/fused/cached_attention.h"
 #include "attention/fused/fused_cpu.h"
 #include "attention/fused/head_mixing_cpu.h"
+#include "attention/key_distances.h"
 #include "attention/layer.h"
 #include "nn/aten.h"
 #include "nn/ops.h"
 
 namespace mh::attention {
 
-at::Tensor AttentionLayer::attend_in_place(const Context& c, const KernelChoice& choice, Cache& cache) const {
+AttentionSpec AttentionLayer::inference_spec(const Context& c, const MaskForm& mask_form) const {
   AttentionSpec spec;
+  spec.causal = mask_form.queries_are_last && (!mask_form.causal_hides_no_key || c.mask.window > 0);
+  spec.window = c.mask.window;
   spec.kv_head_of = c.kv_head_of, spec.scale = layer_spec_.scale();
+  spec.soft_cap = options_.soft_cap, spec.sinks = sinks();
+  if (stages_.position_bias->has_bias()) {
+    KeyDistances distances = key_distances(c.mask, c.q.size(2), c.num_keys, c.q.device());
+    spec.position_bias = {stages_.position_bias->bias(c, distances.distances).contiguous(),
+                          std::move(distances.key_ranges)};
+  }
+  return spec;
+}
+
+at::Tensor AttentionLayer::attend_in_place(const Context& c, const KernelChoice& choice, Cache& cache) const {
+  AttentionSpec spec = inference_spec(c, choice.mask);
   if (choice.kernel == Kernel::fused_in_place) return cached_attention(c.q, c.k, c.v, spec, cache);
   spec.normaliser = stages_.normaliser->kernel_normaliser();
   return head_mixing_decode_cpu(c.q, c.k, c.v, choice.matrix, spec, cache);
@@ -24,17 +38,14 @@ at::Tensor AttentionLayer::attend_in_place(const Context& c, const KernelChoice&
 
 at::Tensor AttentionLayer::attend_fused(Context& c, const KernelChoice& choice) {
   const int64_t num_queries = c.q.size(2), num_keys = c.k.size(2);
-  const Mask& mask = c.mask;
-  const MaskForm& mask_form = choice.mask;
-  if (choice.kernel == Kernel::sdpa) return attend_with_sdpa(c, mask_form.is_square);
-  AttentionSpec spec{mask_form.queries_are_last && (!mask_form.causal_hides_no_key || mask.window > 0),
-                     mask_form.queries_are_last ? mask.window : 0, mask.key_lengths,
-                     stages_.normaliser->kernel_normaliser()};
+  if (choice.kernel == Kernel::sdpa) return attend_with_sdpa(c, choice.mask.is_square);
+  AttentionSpec spec = inference_spec(c, choice.mask);
+  spec.key_lengths = c.mask.key_lengths;
+  spec.normaliser = stages_.normaliser->kernel_normaliser();
   stages_.score->set_relative_positions(c, spec.relative_positions);
   // The kernel applies the first combiners' head weights (hv) or (B, hv), but not weights (B, Tq, hv).
   if (at::Tensor& weights = c.head_weights.front(); weights.defined() && weights.dim() < 3)
     spec.head_scales = std::exchange(weights, at::Tensor());
-  spec.kv_head_of = c.kv_head_of, spec.scale = layer_spec_.scale();
   const bool mixes_heads = choice.matrix.defined();
   spec.dropout_before_mixing = mixes_heads && stages_.mixer->dropout_before_mixing();
   if (has_dropout(c.forward_context.training)) {

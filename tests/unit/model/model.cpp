@@ -72,14 +72,20 @@ TEST_CASE("later tokens do not change the logits of earlier positions of a decod
 TEST_CASE("incremental decoding equals one forward pass for pairwise combinations of all stages") {
   c10::NoGradGuard no_gradient;
   const auto pairings = attention::pairings().names(), scores = attention::scores().names(),
-             normalisers = attention::normalisers().names(), mixers = attention::mixers().names(),
-             combiners = attention::combiners().names();
+             position_biases = attention::position_biases().names(), normalisers = attention::normalisers().names(),
+             mixers = attention::mixers().names(), combiners = attention::combiners().names();
   std::vector<std::string> stage_lines;
   for (const fixtures::Combination& c :
-       fixtures::covering_array({pairings.size(), scores.size(), normalisers.size(), mixers.size(), combiners.size()}))
+       fixtures::covering_array({pairings.size(), scores.size(), normalisers.size(), mixers.size(), combiners.size(),
+                                 position_biases.size()}))
     stage_lines.push_back(str("head_size = 5\npairing = '", pairings[c[0]], "'\nscore = '", scores[c[1]],
                               "'\nnormaliser = '", normalisers[c[2]], "'\nmixer = '", mixers[c[3]], "'\ncombiner = '",
-                              combiners[c[4]], "'\n"));
+                              combiners[c[4]], "'\nposition_bias = '", position_biases[c[5]], "'\n"));
+  // Keys of all layers, in steps that read the cache in place and in steps that do not.
+  for (const std::string& name : position_biases)
+    for (const char* lines : {"window = 4\n", "soft_cap = 2.0\n", "sink = 'learned'\n", "sink = 'zero'\nwindow = 2\n",
+                              "mixer = 'mixhead-a'\nsink = 'learned'\nsoft_cap = 3.0\nwindow = 3\n"})
+      stage_lines.push_back(str("head_size = 16\nposition_bias = '", name, "'\n", lines));
   for (const std::string& mixer : mixers)
     for (const std::string& transforms : {join(attention::transforms().names(), "', '"), std::string("rotary")})
       stage_lines.push_back(str("head_size = 6\nmixer = '", mixer, "'\ntransform = ['", transforms, "']\n"));

@@ -510,6 +510,9 @@ TEST_CASE("segments equal one forward pass for every stage; stages without memor
   for (const auto& name : attention::pairings().names())
     check_stage(str("score = 'relative'\npairing = '", name, "'\n"));
   for (const auto& name : attention::scores().names()) check_stage(str("score = '", name, "'\n"));
+  for (const auto& name : attention::position_biases().names())
+    for (const char* lines : {"", "score = 'relative'\n", "soft_cap = 2.0\nsink = 'learned'\n"})
+      check_stage(str(lines, "position_bias = '", name, "'\n"));
   for (const auto& name : attention::normalisers().names())
     check_stage(str("score = 'relative'\nnormaliser = '", name, "'\n"));
   for (const auto& name : attention::mixers().names()) check_stage(str("score = 'relative'\nmixer = '", name, "'\n"));
@@ -541,6 +544,7 @@ TEST_CASE("positions dropped from the memory do not change later outputs for any
     };
     CHECK(agree(*model, last_segment(x), last_segment(changed_tokens)));
   };
+  for (const auto& name : attention::position_biases().names()) check_stage(str("position_bias = '", name, "'\n"));
   for (const auto& name : attention::normalisers().names()) check_stage(str("normaliser = '", name, "'\n"));
   for (const auto& name : attention::mixers().names()) check_stage(str("mixer = '", name, "'\n"));
   for (const auto& name : attention::combiners().names()) check_stage(str("combiner = '", name, "'\n"));

@@ -84,6 +84,7 @@ std::vector<std::string> all_run_tomls() {
     tomls.push_back(str("[attention]\ntransform = ['", name, "']\n"));
   add_stages("pairing", attention::pairings().names());
   add_stages("score", attention::scores().names());
+  add_stages("position_bias", attention::position_biases().names());
   add_stages("normaliser", attention::normalisers().names());
   add_stages("mixer", attention::mixers().names());
   add_stages("combiner", attention::combiners().names());

@@ -1,4 +1,4 @@
-// The default normaliser: P = softmax of the logits over the keys that the mask allows.
+// The default normaliser: P = softmax of the logits over the keys that the mask allows and the sink.
 #include "attention/masked_softmax.h"
 #include "attention/stage.h"
 
@@ -7,8 +7,8 @@ namespace {
 
 class Softmax : public Normaliser {
  public:
-  at::Tensor normalise(const at::Tensor& logits, const at::Tensor& attention_mask) override {
-    return masked_softmax_in_place(logits, attention_mask);
+  at::Tensor normalise(const at::Tensor& logits, const at::Tensor& attention_mask, const at::Tensor& sinks) override {
+    return masked_softmax_in_place(logits, attention_mask, sinks);
   }
   std::string why_not_fused() const override { return ""; }
   bool is_per_query() const override { return true; }

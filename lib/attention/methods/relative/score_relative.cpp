@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "attention/fused/attention_spec.h"
+#include "attention/key_distances.h"
 #include "attention/methods/relative/relative_product.h"
 #include "attention/stage.h"
 #include "base/error.h"
@@ -43,12 +44,6 @@ struct RelativeOptions : OptionsOf<RelativeOptions> {
             between(0, 1 << 24));
     f.field("dropout", dropout, "dropout rate of the position embeddings", between(0, 0.999));
   }
-};
-
-// A range of `num_keys` keys at consecutive positions. The first key has the index `first_key` and the position
-// `first_position`.
-struct PositionRange {
-  int64_t first_key, num_keys, first_position;
 };
 
 class RelativeScore : public Score {
@@ -120,7 +115,7 @@ class RelativeScore : public Score {
       int64_t num_visible = range.num_keys;
       if (c.mask.causal) num_visible = std::min(num_visible, c.mask.offset - range.first_key + 1);
       const int64_t count = std::max<int64_t>(1, num_queries + num_visible - 1),
-                    max_distance = num_queries - 1 - range.first_position;
+                    max_distance = range.max_distance(num_queries);
       embeddings.push_back(embed_distances(c, max_distance - count + 1, count));
       relative_positions.key_ranges.push_back({range.first_key, range.num_keys, num_rows});
       num_rows += count;
@@ -143,7 +138,7 @@ class RelativeScore : public Score {
       if (offset) *offset -= range.first_key;
       if (options_.distances == Distances::exact) {
         const int64_t count = num_distances(num_queries, range.num_keys, offset),
-                      max_distance = num_queries - 1 - range.first_position;
+                      max_distance = range.max_distance(num_queries);
         const auto [query_factor, distance_factor] = distance_factors(c, y, max_distance - count + 1, count);
         range_logits.push_back(relative_product(x, k, query_factor, distance_factor, offset));
       } else {
@@ -157,18 +152,6 @@ class RelativeScore : public Score {
   }
 
  private:
-  static std::vector<PositionRange> position_ranges(const Mask& mask, int64_t num_keys) {
-    if (!mask.key_positions.defined()) return {{0, num_keys, -mask.offset}};
-    const at::Tensor positions = mask.key_positions.to(at::kCPU, at::kLong).contiguous();
-    const auto* p = positions.const_data_ptr<int64_t>();
-    std::vector<PositionRange> ranges;
-    for (int64_t s = 0; s < num_keys; ++s) {
-      if (s > 0 && p[s] == p[s - 1] + 1) ++ranges.back().num_keys;
-      else ranges.push_back({s, 1, p[s]});
-    }
-    return ranges;
-  }
-
   // Returns the two factors of the products y · r[δ] for the distances δ from min_distance + count - 1 down to
   // min_distance: y (B, h, Tq, dk) and r (h, count, dk), or with few queries y W^R (B, h, Tq, d) and S (1, count, d).
   std::pair<at::Tensor, at::Tensor> distance_factors(const Context& c, const at::Tensor& y, int64_t min_distance,

@@ -16,8 +16,8 @@ struct LogOfExpTimesSigmoid {
 
 class Sigsoftmax : public Normaliser {
  public:
-  at::Tensor normalise(const at::Tensor& logits, const at::Tensor& attention_mask) override {
-    return masked_sigmoid_softmax(logits, attention_mask);
+  at::Tensor normalise(const at::Tensor& logits, const at::Tensor& attention_mask, const at::Tensor& sinks) override {
+    return masked_sigmoid_softmax(logits, attention_mask, sinks);
   }
   std::string why_not_fused() const override { return ""; }
   kernels::Normaliser kernel_normaliser() const override { return kernels::Normaliser::sigsoftmax; }
@@ -30,8 +30,8 @@ const Registration<Sigsoftmax> sigsoftmax_entry(normalisers(), "sigsoftmax",
 
 }  // namespace
 
-at::Tensor masked_sigmoid_softmax(const at::Tensor& logits, const at::Tensor& attention_mask) {
-  return masked_softmax_of<LogOfExpTimesSigmoid>(logits, attention_mask);
+at::Tensor masked_sigmoid_softmax(const at::Tensor& logits, const at::Tensor& attention_mask, const at::Tensor& sinks) {
+  return masked_softmax_of<LogOfExpTimesSigmoid>(logits, attention_mask, sinks);
 }
 
 }  // namespace mh::attention
