@@ -1,6 +1,7 @@
-// The measure "gate": the mean of |w|, with w the weight by which the combiner multiplies a head's output (gates, fixed
-// weights, or the total weight in a mixture of experts or of heads). The mean is over positions that are not padding,
-// or over batch rows if all positions of a row have the same weight.
+// The measure "gate": the mean of |w|, with w the weight by which a combiner multiplies a head's output (gates, fixed
+// weights, or the total weight in a mixture of experts or of heads), or the product of the weights of several
+// combiners. The mean is over positions that are not padding, or over batch rows if all positions of a row have the
+// same weight.
 #include <c10/core/GradMode.h>
 
 #include "analysis/importance.h"
@@ -31,7 +32,9 @@ class GateMeasure : public MeasureObserver, public attention::Subscriber<attenti
 const Registration<GateMeasure> gate_entry(
     importance_measures(), "gate",
     "Mean absolute factor by which the combiner multiplies the output of the head: its gate, its constant weight "
-    "(head-weights), or its weight in a mixture of experts or of heads. Refused if a layer has no such factors.");
+    "(head-weights), or its weight in a mixture of experts or of heads; in a list of combiners, the product. Refused "
+    "if "
+    "a layer has no such factors.");
 
 }  // namespace
 }  // namespace mh::analysis
