@@ -4,7 +4,9 @@
 
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <map>
 
 #include "attention/methods/differential/differential.h"
