@@ -39,7 +39,7 @@ def code_of(text):
 
 def registered_names():
     """Returns {name of a method: its registry}, and one error line for each registration without a readable name."""
-    names, faults, constants, num_registrations = {}, [], {}, 0
+    names, faults, constants, num_registrations, num_entries = {}, [], {}, 0, 0
     texts = {path: code_of(path.read_text(encoding="utf-8")) for path in files(*METHODS)}
     for text in texts.values():
         constants.update(re.findall(r"\bconst char\*\s*(?:const\s+)?(\w+)\s*=\s*\"([^\"]+)\"", text))
@@ -50,7 +50,8 @@ def registered_names():
             if not name:
                 faults.append(f"{path.relative_to(ROOT)}: expected the value of {constant}, the name of an entry of {registry}(); found none")
             names[name] = registry
-    if len(names) != num_registrations:
+            num_entries += 1
+    if num_entries != num_registrations:
         faults.append(f"expected a name for each of {num_registrations} registrations in {', '.join(METHODS)}; found {len(names)}: {' '.join(sorted(names))}")
     return names, faults
 

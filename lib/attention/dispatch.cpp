@@ -253,8 +253,10 @@ bool has_no_observer(const ConstraintInput& c, std::string* why) {
   return c.pass->observer == nullptr || report_unmet(why, "an observer");
 }
 
-bool has_no_relative_positions(const ConstraintInput& c, std::string* why) {
-  return !c.features.has_relative_positions || report_unmet(why, "relative positions");
+bool has_in_place_positions(const ConstraintInput& c, std::string* why) {
+  if (c.features.has_relative_positions) return report_unmet(why, "relative positions");
+  return !c.features.has_position_bias || !c.pass->mask.key_positions.defined() ||
+         report_unmet(why, "a position bias with positions of a memory");
 }
 
 bool normalises_by_softmax(const ConstraintInput& c, std::string* why) {
@@ -299,7 +301,7 @@ constexpr Constraint kConstraints[] = {
     {"in-place-mask", Scope::kernel, has_in_place_mask, kInPlaceKernels},
     {"in-place-inference", Scope::kernel, is_inference, kInPlaceKernels},
     {"in-place-observer", Scope::kernel, has_no_observer, kInPlaceKernels},
-    {"in-place-positions", Scope::kernel, has_no_relative_positions, kInPlaceKernels},
+    {"in-place-positions", Scope::kernel, has_in_place_positions, kInPlaceKernels},
     {"in-place-normaliser", Scope::kernel, normalises_by_softmax, KernelSet{Kernel::fused_in_place}},
 };
 static_assert(2 * std::size(kConstraints) <= 64, "Dispatcher::logged_fallbacks_ has two bits for each constraint");

@@ -2,9 +2,9 @@
 // probabilities and, unless f is the identity, the logits. masked_softmax.cpp instantiates it for f(a) = a; a
 // normaliser of methods/ instantiates it for a function of its own.
 //
-// With a sink ψ of each head, p_s = exp(f(a_s)) / (exp(f(ψ)) + Σ_s' exp(f(a_s'))), the probabilities of an attention
-// with a further key of logit ψ, except the probability p_ψ of this key. The gradient of the logits has the same form
-// as without sinks; dψ = -f'(ψ) Σ_t p_ψ[t] Σ_s p[t, s] dp[t, s].
+// With a sink ψ of each head, p_s = exp(f(a_s)) / (exp(ψ) + Σ_s' exp(f(a_s'))): the sink takes part with the
+// probability p_ψ = exp(ψ) / (exp(ψ) + Σ_s' exp(f(a_s'))), which is not part of the result. The gradient of the logits
+// has the same form as without sinks; dψ = -Σ_t p_ψ[t] Σ_s p[t, s] dp[t, s].
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -57,11 +57,10 @@ struct MaskedSoftmax : torch::autograd::Function<MaskedSoftmax<LogitFunction>> {
                             const std::optional<at::Tensor>& optional_mask,
                             const std::optional<at::Tensor>& optional_sinks, bool in_place) {
     const at::Tensor attention_mask = optional_mask.value_or(at::Tensor());
-    at::Tensor a = logits.contiguous(), p, sinks, sink_probability;
+    at::Tensor a = logits.contiguous(), p, sink_probability;
     if (optional_sinks) {
-      sinks = optional_sinks->to(a.scalar_type());
       const auto [key_probabilities, probability] =
-          sink_softmax_by_tensor_ops(transform(a), attention_mask, transform(sinks));
+          sink_softmax_by_tensor_ops(transform(a), attention_mask, optional_sinks->to(a.scalar_type()));
       p = key_probabilities, sink_probability = probability;
     } else if (has_row_kernel(a)) {
       p = in_place ? a.tensor_data() : at::empty_like(a);
@@ -69,7 +68,7 @@ struct MaskedSoftmax : torch::autograd::Function<MaskedSoftmax<LogitFunction>> {
     } else {
       p = softmax_by_tensor_ops(transform(a), attention_mask);
     }
-    context->save_for_backward({p, LogitFunction::kIsIdentity ? at::Tensor() : a, sinks, sink_probability});
+    context->save_for_backward({p, LogitFunction::kIsIdentity ? at::Tensor() : a, sink_probability});
     return p;
   }
 
@@ -78,12 +77,9 @@ struct MaskedSoftmax : torch::autograd::Function<MaskedSoftmax<LogitFunction>> {
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& gradients) {
     const auto saved = context->get_saved_variables();
-    const at::Tensor &p = saved[0], &a = saved[1], &sinks = saved[2], &sink_probability = saved[3];
+    const at::Tensor &p = saved[0], &a = saved[1], &sink_probability = saved[2];
     at::Tensor dsinks;
-    if (sinks.defined()) {
-      dsinks = -(sink_probability * (p * gradients[0]).sum(-1, true)).sum({0, 2, 3});
-      if constexpr (!LogitFunction::kIsIdentity) dsinks = dsinks * LogitFunction::derivative(sinks);
-    }
+    if (sink_probability.defined()) dsinks = -(sink_probability * (p * gradients[0]).sum(-1, true)).sum({0, 2, 3});
     if (!has_row_kernel(p)) {
       at::Tensor da = at::_softmax_backward_data(gradients[0], p, -1, p.scalar_type());
       if constexpr (!LogitFunction::kIsIdentity) da = da * LogitFunction::derivative(a);

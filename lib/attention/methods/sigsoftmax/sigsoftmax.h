@@ -7,7 +7,7 @@
 namespace mh::attention {
 
 // Returns probabilities p ∝ exp(a) σ(a) of logits a, with masks and sinks as in masked_softmax()
-// (attention/masked_softmax.h); the weight of a sink ψ is exp(ψ) σ(ψ). Differentiable; saves the logits and the
+// (attention/masked_softmax.h); the weight of a sink ψ is exp(ψ). Differentiable; saves the logits and the
 // probabilities for the backward pass.
 at::Tensor masked_sigmoid_softmax(const at::Tensor& logits, const at::Tensor& attention_mask,
                                   const at::Tensor& sinks = {});
