@@ -26,6 +26,19 @@ MH_INLINE void cap_logits(float soft_cap, int64_t count, float* s, float* slopes
   }
 }
 
+// Computes `to` (count) += `from` (count).
+MH_INLINE void add_to(const float* from, int64_t count, float* to) {
+  int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    Floats a, b;
+    load(to + i, a);
+    load(from + i, b);
+    a = a + b;
+    store(a, to + i);
+  }
+  for (; i < count; ++i) to[i] += from[i];
+}
+
 // Computes to (count) *= factors (count). `count` is rounded up to a multiple of 16.
 MH_INLINE void multiply_by(const float* factors, int64_t count, float* to) {
   for (int64_t i = 0; i < count; i += lanes) {
@@ -55,15 +68,23 @@ MH_INLINE const float* position_bias_row(const AttentionParams& params, int64_t 
   return params.position_bias.bias + j * params.position_bias.head_stride;
 }
 
-// Returns `sum`, the sum of the exponentials exp(logit - max_logit) of a query, with the exponential of the sink added;
-// 0 for a fully masked row, whose sum is 0. If the sink exceeds the maximum by more than 88, the result is +inf, and
-// the probabilities of the keys, which are below 1e-38, become 0.
-MH_INLINE float add_sink_to_sum(float sink, float max_logit, float sum) {
-  return sum == 0 ? 0 : sum + std::exp(sink - max_logit);
+// Returns the address of the sink of head j; null if there are no sinks.
+MH_INLINE const float* sink_of(const AttentionParams& params, int64_t j) {
+  return params.sinks != nullptr ? params.sinks + j : nullptr;
 }
-// Returns the log-sum-exp of a query with a sink, for the log-sum-exp `lse` without it; +inf for a fully masked row.
-MH_INLINE float add_sink_to_lse(float sink, float lse) {
-  return lse == INFINITY ? INFINITY : std::max(lse, sink) + std::log1p(std::exp(-std::abs(lse - sink)));
+
+// The sum Σ exp(logit - max_logit) of a query, and its log-sum-exp, nats. `sum` is 0 and `lse` is +inf for a fully
+// masked row, so that the backward pass computes probabilities exp(logit - lse) of 0.
+struct RowSum {
+  float sum, lse;
+};
+// Returns the sums of a query that include a sink, for the sum of the exponentials of its keys. sink: null, no sink. If
+// the sink exceeds max_logit by more than 88, RowSum::sum is +inf: the probabilities of all keys are below 1e-38.
+MH_INLINE RowSum add_sink(const float* sink, float max_logit, float sum) {
+  if (sum == 0) return {0, INFINITY};
+  const float lse = max_logit + std::log(sum);
+  if (sink == nullptr) return {sum, lse};
+  return {sum + std::exp(*sink - max_logit), std::max(lse, *sink) + std::log1p(std::exp(-std::abs(lse - *sink)))};
 }
 
 }  // namespace mh::kernels
