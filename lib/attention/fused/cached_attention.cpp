@@ -52,7 +52,7 @@ void attend(const at::Tensor& q, const kernels::AttentionParams& params, const C
           keys.rows(params.key_head(h)),
           values.rows(params.value_head(h)),
           row_table + b * row_table_stride,
-          num_keys,
+          params.visible_end(0),
           params.visible_begin(0),
           params.soft_cap,
           params.has_position_bias() ? position_bias.bias + h * position_bias.head_stride + first_column : nullptr,
