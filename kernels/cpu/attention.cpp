@@ -148,6 +148,19 @@ MH_INLINE void apply_dropout_to_row(const float* dropout_mask, int64_t count, fl
   for (; j < count; ++j) x[j] = apply_dropout_mask(dropout_mask[j], x[j]);
 }
 
+// Applies the soft cap and adds the position bias to the logits x (count) of query `query`, whose first logit belongs
+// to key key_begin and which sees the keys [begin, end). cap_slopes (count): receives the derivative of the soft cap;
+// null: not computed. `count` is rounded up to a multiple of 16.
+MH_INLINE void add_logit_terms(const AttentionParams& params, int64_t query, int64_t key_begin, const KeySpan& visible,
+                               int64_t count, float* x, float* cap_slopes) {
+  if (params.soft_cap > 0) cap_logits(params.soft_cap, count, x, cap_slopes);
+  if (!params.has_position_bias()) return;
+  const float* bias = position_bias_row(params, params.head);
+  for_each_bias_range(params, query, visible.begin, visible.end, [&](int64_t key, int64_t num_keys, int64_t column) {
+    add_to(bias + column, num_keys, x + key - key_begin);
+  });
+}
+
 // Returns whether decode_forward() serves a call with these parameters.
 bool is_decode(const AttentionParams& params) {
   return params.queries <= kMaxDecodeQueries && !params.has_backward && !params.has_dropout() &&
@@ -162,11 +175,14 @@ MH_INLINE void decode_forward(const AttentionParams& params, const HeadTensors<T
   float* s = scratch;                               // logits of one query (keys)
   float* scaled_q = s + pad_to_lanes(params.keys);  // scaled query (d)
   for (int64_t i = 0; i < params.queries; ++i) {
-    const int64_t first = params.visible_begin(i);
+    const KeySpan visible{params.visible_begin(i), params.visible_end(i)};
+    const int64_t first = visible.begin, num_keys = visible.end - first;
+    const auto add_terms = [&](float* x) { add_logit_terms(params, i, first, visible, num_keys, x, nullptr); };
     pack_fp32(Matrix<const T>{q.data + i * q.row_stride, q.row_stride}, 1, 1, d, params.scale, scaled_q);
-    tensors.lse[i] = attend_query(scaled_q, params.visible_end(i) - first, d,
-                                  KeysAndValues{RowAddress<T>{k, first}, RowAddress<T>{v, first}},
-                                  params.head_scale(params.head), s, tensors.out.data + i * tensors.out.row_stride);
+    tensors.lse[i] =
+        attend_query(scaled_q, num_keys, d, KeysAndValues{RowAddress<T>{k, first}, RowAddress<T>{v, first}},
+                     LogitTerms{add_terms, sink_of(params, params.head)}, params.head_scale(params.head), s,
+                     tensors.out.data + i * tensors.out.row_stride);
   }
 }
 
@@ -177,6 +193,8 @@ struct VisibleRange {
       : first(std::max<int64_t>(0, params.visible_begin(block.first + i) - block.key_begin)),
         end(std::min(params.visible_end(block.first + i), block.key_end) - block.key_begin) {}
   MH_INLINE bool is_empty() const { return end <= first; }
+  // Returns the range, counted from key 0.
+  MH_INLINE KeySpan keys(const QueryBlock& block) const { return {block.key_begin + first, block.key_begin + end}; }
 };
 
 // Sets the first `count` elements of x, which belong to masked keys, to `value`.
@@ -238,8 +256,9 @@ MH_INLINE void forward_tiled(const AttentionParams& params, const HeadTensors<T>
       compute_logits<RegisterTile>(params, block, relative, products, row_stride, s);
       for (int64_t i = 0; i < block.m; ++i) {
         float* x = s + i * row_stride;
-        if (params.normaliser == Normaliser::sigsoftmax) sigsoftmax_logits(x, block.num_keys(), nullptr);
         const VisibleRange visible_range(params, block, i);
+        add_logit_terms(params, first + i, block.key_begin, visible_range.keys(block), block.num_keys(), x, nullptr);
+        if (params.normaliser == Normaliser::sigsoftmax) sigsoftmax_logits(x, block.num_keys(), nullptr);
         online_softmax(visible_range, block.num_keys(), d, x, running_max[i], running_sum[i], out_sums + i * d);
         if (!params.has_dropout() || visible_range.is_empty()) continue;
         dropout_mask_of_query(params, block, i, visible_range.end, dropout_mask);
@@ -248,8 +267,9 @@ MH_INLINE void forward_tiled(const AttentionParams& params, const HeadTensors<T>
       products.accumulate_out(block, s, out_sums);
     }
     for (int64_t i = 0; i < std::min(kBlockQueries, params.queries - first); ++i) {
-      lse[first + i] = lse_of(running_max[i], running_sum[i]);
-      store_scaled(out_sums + i * d, 1, d, running_sum[i] == 0 ? 0 : params.head_scale(params.head) / running_sum[i],
+      const RowSum row_sum = add_sink(sink_of(params, params.head), running_max[i], running_sum[i]);
+      lse[first + i] = row_sum.lse;
+      store_scaled(out_sums + i * d, 1, d, row_sum.sum == 0 ? 0 : params.head_scale(params.head) / row_sum.sum,
                    Matrix<T>{out.data + (first + i) * out.row_stride, out.row_stride});
     }
   }
@@ -273,6 +293,7 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
   float* dq_sums = allocator.allocate(kBlockQueries * d);
   float* dq_v = allocator.allocate(kBlockQueries * d);
   float* slopes = allocator.allocate(row_stride);  // derivative of sigsoftmax_logits() for one query
+  float* cap_slopes = allocator.allocate(cap_slopes_scratch_floats(params, span));  // derivative of the soft cap
   // (queries): delta = Σ P dP over all keys, where dP includes dropout and the scale of the head.
   float* deltas = allocator.allocate(pad_to_lanes(params.queries));
   const RelativePositions relative(params, span, allocator.allocate(distances_scratch_floats(params, span)));
@@ -281,6 +302,7 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
     for (float* gradient : {tensors.du, tensors.dv_bias}) std::fill_n(gradient, d, 0.0F);
     std::fill_n(tensors.dr, relative.num_distances * d, 0.0F);
   }
+  if (tensors.dposition_bias != nullptr) std::fill_n(tensors.dposition_bias, params.position_bias.num_distances, 0.0F);
   std::fill_n(dk, (2 * padded_keys + params.queries) * d, 0.0F);
   for (int64_t i = 0; i < params.queries; ++i) {
     Floats sum{};  // rowsum(dO ∘ O), which equals delta
@@ -313,6 +335,7 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
           std::fill_n(p_row, width, 0.0F), std::fill_n(ds_row, width, 0.0F);
           continue;
         }
+        add_logit_terms(params, first + i, block.key_begin, visible_range.keys(block), width, p_row, cap_slopes);
         const bool is_sigsoftmax = params.normaliser == Normaliser::sigsoftmax;
         if (is_sigsoftmax) sigsoftmax_logits(p_row, width, slopes);
         exponentiate_row(p_row, visible_range.end, width, lse[first + i]);
@@ -335,6 +358,12 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
           store(g, ds_row + j);
         }
         head_dscale += sum_of(dscale_lanes);
+        if (tensors.dposition_bias != nullptr)
+          for_each_bias_range(params, first + i, visible_range.keys(block).begin, visible_range.keys(block).end,
+                              [&](int64_t bias_key, int64_t num_keys, int64_t column) {
+                                add_to(ds_row + bias_key - block.key_begin, num_keys, tensors.dposition_bias + column);
+                              });
+        if (params.soft_cap > 0) multiply_by(cap_slopes, width, ds_row);
         if (params.has_dropout()) apply_dropout_to_row(dropout_mask, visible_range.end, p_row);
       }
       std::fill_n(dq_sums, kBlockQueries * d, 0.0F);
@@ -353,6 +382,10 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
   store_scaled(dk, params.keys, d, Products::kQueriesScaled ? 1 : params.scale, tensors.dk);
   store_scaled(dv, params.keys, d, head_scale, tensors.dv);
   if (tensors.dscale != nullptr) *tensors.dscale = static_cast<float>(head_dscale);
+  if (tensors.dsink == nullptr) return;
+  double dsink = 0;  // the derivative of a probability P with respect to the sink is -P times the sink's probability
+  for (int64_t i = 0; i < params.queries; ++i) dsink -= std::exp(*sink_of(params, params.head) - lse[i]) * deltas[i];
+  *tensors.dsink = static_cast<float>(dsink);
 }
 
 using RegisterTile = std::conditional_t<kSimdLevel == SimdLevel::avx512, Tile8x2, Tile4x1>;

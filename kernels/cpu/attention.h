@@ -10,7 +10,9 @@
 //
 // The products of a block with a span are computed in register tiles (cpu/products.h), or by Bf16Gemm, 64 keys at a
 // time. The scratch memory of a call holds the packed keys and values, the packed rows of a block, one tile of logits
-// (32, span + 16), or two in the backward pass, in fp32, and the sums of outputs or of gradients. For 512 positions
+// (32, span + 16), or two in the backward pass, in fp32, and the sums of outputs or of gradients. The soft cap, the
+// position bias and the sink are applied to one query at a time, in the tile; a soft cap adds its derivatives for one
+// query, span + 16 floats, to the scratch memory of the backward pass. For 512 positions
 // of size 64, and an L2 cache of at least 512 KiB, so that one span has all keys, the scratch memory of the forward
 // pass takes 338 KiB with products in fp32 and 210 KiB with products in bf16; that of the backward pass takes 936 KiB
 // and 748 KiB.

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "ceil_div.h"
+#include "cpu/logit_terms.h"
 #include "cpu/vector.h"
 
 namespace mh::kernels {
@@ -59,10 +60,6 @@ MH_INLINE bool all_masked(const float* s, int64_t num_visible) {
   return true;
 }
 
-// Returns the log-sum-exp max_logit + ln(sum), for `sum` = Σ exp(logit - max_logit); +inf if `sum` is 0, so that the
-// backward pass computes probabilities exp(logit - lse) of 0.
-MH_INLINE float lse_of(float max_logit, float sum) { return sum == 0 ? INFINITY : max_logit + std::log(sum); }
-
 // Computes 16 * num_vectors columns, from column `first` on, of `out` = `factor` * Σ_j s[j] value(j), over the keys j <
 // `keys`.
 template <int num_vectors, class Value, class T>
@@ -99,12 +96,22 @@ struct KeysAndValues {
 template <class Key, class Value>
 KeysAndValues(Key, Value) -> KeysAndValues<Key, Value>;
 
-// Computes `out` (d) = `factor` * softmax(q kᵀ) v for one scaled query q (d) and `keys` keys; zeros if all logits are
-// -inf. d is a multiple of 16. s: scratch, pad_to_lanes(keys). Returns the log-sum-exp, nats; +inf if all logits are
-// -inf.
-template <class Key, class Value, class T>
-MH_INLINE float attend_query(const float* q, int64_t keys, int64_t d, const KeysAndValues<Key, Value>& kv, float factor,
-                             float* s, T* out) {
+// The terms of the logits of one query that depend on no product: add_terms(s) applies the soft cap and adds the
+// position bias to its logits s; sink: logit of its sink, or null.
+template <class AddTerms>
+struct LogitTerms {
+  AddTerms add_terms;
+  const float* sink;
+};
+template <class AddTerms>
+LogitTerms(AddTerms, const float*) -> LogitTerms<AddTerms>;
+
+// Computes `out` (d) = `factor` * softmax(q kᵀ) v for one scaled query q (d) and `keys` keys, with `terms`; zeros if
+// all logits are -inf. d is a multiple of 16. s: scratch, pad_to_lanes(keys). Returns the log-sum-exp, nats; +inf if
+// all logits are -inf.
+template <class Key, class Value, class AddTerms, class T>
+MH_INLINE float attend_query(const float* q, int64_t keys, int64_t d, const KeysAndValues<Key, Value>& kv,
+                             const LogitTerms<AddTerms>& terms, float factor, float* s, T* out) {
   const Key& key = kv.key;
   const Value& value = kv.value;
   for (int64_t j = 0; j < keys; ++j) {
@@ -120,14 +127,16 @@ MH_INLINE float attend_query(const float* q, int64_t keys, int64_t d, const Keys
     }
     s[j] = sum_of(sum);
   }
+  terms.add_terms(s);
   const float max_logit = max_visible_logit(s, keys);
   const bool is_fully_masked = max_logit == -INFINITY && all_masked(s, keys);
-  const float exp_sum = exponentiate_row(s, is_fully_masked ? 0 : keys, pad_to_lanes(keys), max_logit),
-              out_scale = is_fully_masked ? 0 : factor / exp_sum;
+  const float exp_sum = exponentiate_row(s, is_fully_masked ? 0 : keys, pad_to_lanes(keys), max_logit);
+  const RowSum row_sum = add_sink(terms.sink, max_logit, exp_sum);
+  const float out_scale = is_fully_masked ? 0 : factor / row_sum.sum;
   int64_t c = 0;
   for (; c + 4 * lanes <= d; c += 4 * lanes) weighted_sum<4>(s, keys, value, c, out_scale, out);
   for (; c < d; c += lanes) weighted_sum<1>(s, keys, value, c, out_scale, out);
-  return lse_of(max_logit, exp_sum);
+  return row_sum.lse;
 }
 
 }  // namespace mh::kernels

@@ -16,8 +16,9 @@ int64_t forward_floats(const AttentionParams& params) {
 int64_t backward_floats(const AttentionParams& params, int64_t padded_keys) {
   const int64_t span = backward_span(params), row_stride = row_stride_of(span);
   return (2 * padded_keys + params.queries) * params.key_size + 2 * kBlockQueries * row_stride +
-         2 * kBlockQueries * params.key_size + row_stride + pad_to_lanes(params.queries) +
-         distances_scratch_floats(params, span) + dropout_mask_scratch_floats(params, span);
+         2 * kBlockQueries * params.key_size + row_stride + cap_slopes_scratch_floats(params, span) +
+         pad_to_lanes(params.queries) + distances_scratch_floats(params, span) +
+         dropout_mask_scratch_floats(params, span);
 }
 
 }  // namespace

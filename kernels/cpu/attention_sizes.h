@@ -24,6 +24,11 @@ MH_INLINE int64_t dropout_mask_scratch_floats(const AttentionParams& params, int
   return params.has_dropout() ? span + 2 * kDropoutGroupSize : 0;
 }
 
+// Returns the size of the derivatives of the soft cap of one query, in floats.
+MH_INLINE int64_t cap_slopes_scratch_floats(const AttentionParams& params, int64_t span) {
+  return params.soft_cap > 0 ? span + lanes : 0;
+}
+
 // Returns the number of keys of a span: the largest multiple of 64 such that `num_tiles` tiles of logits
 // (kBlockQueries, span) take at most a quarter of the L2 cache; at least 64, and at most the number of keys, rounded up
 // to a multiple of 64. bf16 products require multiples of 64. Measured at 16384 keys: the backward pass takes 0.6 times

@@ -7,12 +7,15 @@ namespace mh::kernels {
 
 namespace {
 
-// Function object that returns the address of position t, which is in cache row cache_row_of[t].
+// Function object that returns, for an index j, the address of position `first` + j, which is in cache row
+// cache_row_of[first + j].
 template <class T>
 struct CacheRowAddress {
   const CachedRows<T>& cache;
   const int32_t* cache_row_of;
-  MH_INLINE const T* operator()(int64_t t) const {
+  int64_t first;
+  MH_INLINE const T* operator()(int64_t j) const {
+    const int64_t t = first + j;
     return cache.data + cache_row_of[t] * cache.row_stride + t * cache.position_stride;
   }
 };
@@ -30,10 +33,15 @@ void CachedAttentionLoops<L, T>::attend(const CachedQuery<T>& query, T* out, flo
     v = v * query.scale;
     store(v, scaled_q + i);
   }
-  attend_query(scaled_q, query.length, size,
-               KeysAndValues{CacheRowAddress<T>{query.keys, query.cache_row_of},
-                             CacheRowAddress<T>{query.values, query.cache_row_of}},
-               1, s, out);
+  const int64_t first = query.first_visible, num_keys = query.length - first;
+  const auto add_terms = [&](float* x) {
+    if (query.soft_cap > 0) cap_logits(query.soft_cap, num_keys, x, nullptr);
+    if (query.position_bias != nullptr) add_to(query.position_bias + first, num_keys, x);
+  };
+  attend_query(scaled_q, num_keys, size,
+               KeysAndValues{CacheRowAddress<T>{query.keys, query.cache_row_of, first},
+                             CacheRowAddress<T>{query.values, query.cache_row_of, first}},
+               LogitTerms{add_terms, query.sink}, 1, s, out);
 }
 
 template struct CachedAttentionLoops<kSimdLevel, float>;

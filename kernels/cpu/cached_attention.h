@@ -34,6 +34,10 @@ struct CachedQuery {
   CachedRows<T> keys, values;
   const int32_t* cache_row_of;  // (length): cache row of each position
   int64_t length;
+  int64_t first_visible = 0;             // the query sees the positions first_visible … length - 1
+  float soft_cap = 0;                    // AttentionParams::soft_cap
+  const float* position_bias = nullptr;  // (length): number added to the logit of each position; null: none
+  const float* sink = nullptr;           // logit of the sink; null: none
 };
 
 // cached_attention(), compiled for one instruction set (cpu/simd.h).
@@ -44,7 +48,7 @@ struct CachedAttentionLoops {
 
 // Returns the number of floats of scratch memory for one call of cached_attention().
 inline int64_t cached_attention_scratch_floats(int64_t length, int64_t size) { return size + round_up(length, 16); }
-// Computes `out` (size) = softmax(scale * q Kᵀ) V over positions 0 … query.length - 1.
+// Computes `out` (size) = softmax(scale * q Kᵀ) V over positions query.first_visible … query.length - 1.
 template <class T>
 void cached_attention(const CachedQuery<T>& query, T* out, float* scratch) {
   dispatch_simd_level([&](auto simd_level) { CachedAttentionLoops<simd_level, T>::attend(query, out, scratch); });

@@ -3,6 +3,7 @@
 //
 //   P_j = softmax(scale * Q_j K_jᵀ), or another normaliser;  P̄_i = Σ_j m[j, i] P_j;  out_i = P̄_i V_i
 //
+// The soft cap, the position bias and the sinks of AttentionParams belong to the query heads j: they act before mixing.
 // Sums are accumulated in fp32; products by Bf16Gemm take bf16 operands.
 //
 // Tiling: a tile has 32 to 64 queries, all keys and all heads. If its probabilities would take more than 8 times the L2
@@ -20,10 +21,12 @@
 // For 16 heads of size 64 and 512 positions, a tile of 32 queries takes 1026 KiB, and the scratch memory 1295 KiB in
 // the forward pass and 2663 KiB in the backward pass, and 4 KiB more with products in bf16. The packed keys and values
 // of a batch row, which its tiles share, take 4 MiB in the forward pass and 6 MiB in the backward pass, and dK and dV
-// take 2 MiB each for each thread (QueryShare). cpu/head_mixing/decode.h describes the tiling of the decode path.
+// take 2 MiB each for each thread (QueryShare). A soft cap adds its derivatives for one query and all heads to the scratch
+// memory of the backward pass. cpu/head_mixing/decode.h describes the tiling of the decode path.
 //
 // The log-sum-exp has a rounding error of 2^-24 times the largest logit. The recomputed probabilities are therefore
-// divided by their sum; otherwise the gradients of a query's logits would not sum to zero if the logits are large.
+// divided by their sum, including the sink; otherwise the gradients of a query's logits, and of its sink, would not sum
+// to zero if the logits are large.
 #pragma once
 
 #include <cstdint>
@@ -65,6 +68,9 @@ struct BatchRowTensors {
   // (heads, key_size) and dr (heads, distances, key_size): gradients with respect to u, v and r of RelativeParams, with
   // key_size padded to a multiple of 16; not written without relative positions.
   float *dk = nullptr, *dv = nullptr, *dm = nullptr, *du = nullptr, *dv_bias = nullptr, *dr = nullptr;
+  // Gradients, from the query tiles of one QueryShare, of the sinks (heads) and of PositionBiasParams::bias (heads,
+  // num_distances); overwritten. Null: not computed.
+  float *dsinks = nullptr, *dposition_bias = nullptr;
 };
 
 // The query tiles of a batch row that one thread computes: share `index` of `count` shares.

@@ -26,7 +26,8 @@ int64_t head_mixing_backward_scratch_floats(const AttentionParams& params) {
          params.value_heads * layout.rows * layout.dv + params.heads * params.value_heads * lanes +
          layout.rows * params.heads * params.value_heads + 2 * layout.max_heads * kChunkKeys +
          layout.rows * params.heads + pad_to_lanes(params.heads * params.value_heads) + pad_to_lanes(params.heads) +
-         dropout_mask_scratch_floats(params, layout) + layout.query_stride() + operand_scratch_floats(params, layout);
+         dropout_mask_scratch_floats(params, layout) + slopes_scratch_floats(params, layout) +
+         operand_scratch_floats(params, layout);
 }
 
 bool is_head_mixing_decode(const AttentionParams& params) { return is_decode(params); }

@@ -8,6 +8,7 @@
 
 #include "attention_params.h"
 #include "ceil_div.h"
+#include "cpu/logit_terms.h"
 #include "cpu/products.h"
 
 namespace mh::kernels {
@@ -31,19 +32,6 @@ MH_INLINE DistanceRange distance_range(const KeyRange& key_range, int64_t querie
 // Returns the row stride, in floats, of the products of `queries` queries with the rows of r that belong to their
 // distances to `keys` keys.
 MH_INLINE int64_t distance_row_stride(int64_t keys, int64_t queries) { return round_up(keys + queries, lanes) + lanes; }
-
-// Computes `to` (count) += `from` (count).
-MH_INLINE void add_to(const float* from, int64_t count, float* to) {
-  int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
-    Floats a, b;
-    load(to + i, a);
-    load(from + i, b);
-    a = a + b;
-    store(a, to + i);
-  }
-  for (; i < count; ++i) to[i] += from[i];
-}
 
 // Adds to `to` (size) the sum of the m rows of `rows` (m, size), multiplied by `factor`.
 MH_INLINE void add_row_sum(const float* rows, int64_t m, int64_t size, float factor, float* to) {

@@ -164,6 +164,24 @@ MH_INLINE void exp_negative(Floats& x) {
   x = x != x ? nan : result;
 }
 
+// Replaces x by tanh(x), with an error of at most 2 units in the last place, and sets `slope` to the derivative 1 -
+// tanh(x)², with a relative error of at most 3 units in the last place, also where tanh(x) rounds to 1. Infinities
+// become 1 or -1; NaN stays NaN.
+MH_INLINE void tanh_with_slope(Floats& x, Floats& slope) {
+  Floats e = x < 0.0F ? x + x : -(x + x);  // -2|x|
+  exp_negative(e);                         // tanh|x| = (1 - e) / (1 + e) loses its relative accuracy near 0
+  const Floats sum = e + 1.0F, magnitude = 1.0F - 2.0F * e / sum;
+  slope = 4.0F * e / (sum * sum);
+  const Floats x2 = x * x;
+  Floats p = x2 * -5.70498872745e-3F + 2.06390887954e-2F;  // minimax polynomial of Cephes' tanhf for |x| < 0.625
+  p = p * x2 - 5.37397155531e-2F;
+  p = p * x2 + 1.33314422036e-1F;
+  p = p * x2 - 3.33332819422e-1F;
+  p = p * x2 * x + x;
+  const Floats large_result = x < 0.0F ? -magnitude : magnitude;
+  x = x2 < 0.390625F ? p : large_result;
+}
+
 // Replaces x by e^x, for x <= 0; by exactly 0 below -87.
 MH_INLINE void exp_or_zero(Floats& x) {
   Ints underflow = x < -87.0F;

@@ -124,8 +124,10 @@ void HeadMixingLoops<L, T>::decode_mix(const AttentionParams& params, float* lse
     const Query q(params, t, 0, params.visible_end(t));
     std::fill_n(scratch.max_logits, params.heads, -INFINITY), std::fill_n(scratch.sums, params.heads, 0.0F);
     online_softmax_query(params, scratch.layout, q, scratch.tile_of(t), scratch.max_logits, scratch.sums);
-    for (int64_t j = 0; j < params.heads; ++j)
-      lse[j * params.queries + t] = lse_of(scratch.max_logits[j], scratch.sums[j]);
+    for (int64_t j = 0; j < params.heads; ++j) {
+      const RowSum row_sum = add_sink(sink_of(params, j), scratch.max_logits[j], scratch.sums[j]);
+      lse[j * params.queries + t] = row_sum.lse, scratch.sums[j] = row_sum.sum;
+    }
     divide_by_sums(params, params.mixing_matrix + t * params.matrix_query_stride, scratch.sums, scratch.matrix);
     mix_query(params, scratch.layout, q, scratch.matrix, scratch.tile_of(t), nullptr, scratch.mix_out);
   }

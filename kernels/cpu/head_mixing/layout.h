@@ -78,6 +78,10 @@ MH_INLINE bool is_decode(const AttentionParams& params) {
 MH_INLINE int64_t dropout_mask_scratch_floats(const AttentionParams& params, const TileLayout& layout) {
   return params.has_dropout() ? layout.max_heads * layout.dropout_mask_stride() : 0;
 }
+// Returns the number of floats of LogitSlopes, the derivatives of the logits of one query.
+MH_INLINE int64_t slopes_scratch_floats(const AttentionParams& params, const TileLayout& layout) {
+  return (params.soft_cap > 0 ? 2 : 1) * layout.query_stride();
+}
 // Returns the number of floats of DistanceScratch::distance_products.
 MH_INLINE int64_t distance_products_scratch_floats(const AttentionParams& params, const TileLayout& layout) {
   return params.has_relative_positions() ? layout.rows * distance_row_stride(layout.span, layout.rows) : 0;

@@ -87,6 +87,36 @@ void store_rows(const TileLayout& layout, const PackedRowSpec& row_spec, const Q
       }
 }
 
+// Returns the probability of the sink of head j for a query with the log-sum-exp `lse`; 0 for a fully masked row.
+float sink_probability(const AttentionParams& params, int64_t j, float lse) {
+  const float* sink = sink_of(params, j);
+  return sink != nullptr ? std::exp(*sink - lse) : 0;
+}
+
+// For the queries of a tile: log-sum-exps (in, queries of the batch row); sums of the recomputed probabilities,
+// including the sink (rows, in); and G, divided by these sums (rows, in, out).
+struct TileSums {
+  const float *lse, *prob_sums, *g;
+};
+
+// Adds the gradients of the sinks from the queries of a tile to dsinks (in). The derivative of a probability P with
+// respect to the sink of its head is -P times the sink's probability, and Σ_s P dP = Σ_i m[j, i] G[j, i].
+void add_sink_gradients(const AttentionParams& params, const QueryRange& queries, const TileSums& sums, float* dsinks) {
+  for (int64_t j = 0; j < params.heads; ++j) {
+    double gradient = 0;
+    for (int64_t i = 0; i < queries.count; ++i) {
+      const int64_t t = queries.first + i, n = i * params.heads + j;
+      const float* matrix = params.mixing_matrix + t * params.matrix_query_stride;
+      float delta = 0;
+      for (int64_t o = 0; o < params.value_heads; ++o)
+        delta += matrix[j * params.value_heads + o] * sums.g[n * params.value_heads + o];
+      gradient -=
+          sink_probability(params, j, sums.lse[j * params.queries + t]) * inverse_or_zero(sums.prob_sums[n]) * delta;
+    }
+    dsinks[j] += static_cast<float>(gradient);
+  }
+}
+
 }  // namespace
 
 template <SimdLevel L, class T>
@@ -135,8 +165,11 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QuerySh
                              tile + i * layout.query_stride(), max_logits + i * params.heads, sums + i * params.heads);
     }
     for (int64_t i = 0; i < count; ++i)
-      for (int64_t j = 0; j < params.heads; ++j)
-        lse[j * params.queries + first + i] = lse_of(max_logits[i * params.heads + j], sums[i * params.heads + j]);
+      for (int64_t j = 0; j < params.heads; ++j) {
+        const int64_t n = i * params.heads + j;
+        const RowSum row_sum = add_sink(sink_of(params, j), max_logits[n], sums[n]);
+        lse[j * params.queries + first + i] = row_sum.lse, sums[n] = row_sum.sum;
+      }
     for (int64_t key = key_begin; key < key_end; key += layout.span) {
       const VisibleKeys visible_range(params, layout, queries, key);
       if (!has_single_span)
@@ -145,7 +178,7 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QuerySh
         const Query query(params, first + i, key, visible_range.num_logits(i));
         float* x = tile + i * layout.query_stride();
         if (!has_single_span)
-          exponentiate_query(params, layout, query, {max_logits + i * params.heads, 1}, x, nullptr, unused_sums);
+          exponentiate_query(params, layout, query, {max_logits + i * params.heads, 1}, x, {}, unused_sums);
         divide_by_sums(params, params.mixing_matrix + query.t * params.matrix_query_stride, sums + i * params.heads,
                        matrix);
         mix_query(params, layout, query, matrix, x, dropout_mask, mix_out);
@@ -186,9 +219,9 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryS
   float* unused_sums =
       scaled_matrix + pad_to_lanes(num_head_pairs);  // (in): output of exponentiate_query() that is not read
   float* dropout_mask = unused_sums + pad_to_lanes(params.heads);
-  // Derivative of sigsoftmax_logits() for one query, in the layout of one query of a tile.
-  float* slopes = dropout_mask + dropout_mask_scratch_floats(params, layout);
-  float* q_v = slopes + layout.query_stride();
+  float* slopes_begin = dropout_mask + dropout_mask_scratch_floats(params, layout);
+  const LogitSlopes slopes{slopes_begin, slopes_begin + layout.query_stride()};
+  float* q_v = slopes_begin + slopes_scratch_floats(params, layout);
   const DistanceScratch distances{q_v, q_v + query_floats};
   auto* bf16_tile = reinterpret_cast<uint16_t*>(q_v);  // shares the memory of q_v, since no call uses both
   const MixScratch mixing{lane_sums, dropout_out, scaled_matrix, mix_out};
@@ -197,6 +230,9 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryS
         std::fill_n(tensors.dv_bias, params.heads * layout.dk, 0.0F);
     std::fill_n(tensors.dr, params.heads * params.relative.num_distances * layout.dk, 0.0F);
   }
+  if (tensors.dsinks != nullptr) std::fill_n(tensors.dsinks, params.heads, 0.0F);
+  const int64_t num_bias_distances = params.position_bias.num_distances;
+  if (tensors.dposition_bias != nullptr) std::fill_n(tensors.dposition_bias, params.heads * num_bias_distances, 0.0F);
   std::fill_n(dk, key_floats(params), 0.0F);
   std::fill_n(dv, value_floats(params), 0.0F);
   if (!per_query_matrix) std::fill_n(dm, num_head_pairs, 0.0F);
@@ -210,7 +246,10 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryS
     if (params.has_relative_positions()) add_relative_biases(params, layout, count, packed_q, q_v);
     std::fill_n(dq_sums, 2 * query_floats, 0.0F);
     std::fill_n(g, layout.rows * num_head_pairs, 0.0F);
-    std::fill_n(prob_sums, layout.rows * params.heads, 0.0F);
+    for (int64_t i = 0; i < layout.rows; ++i)  // the sum of a query begins with the probability of its sink
+      for (int64_t j = 0; j < params.heads; ++j)
+        prob_sums[i * params.heads + j] =
+            i < count ? sink_probability(params, j, lse[j * params.queries + first + i]) : 0;
     const auto process_span = [&](int64_t key, bool computes_g, bool computes_ds) {
       const VisibleKeys visible_range(params, layout, queries, key);
       compute_logits(params, layout, visible_range, packed_q, operands.transposed_k, distances, p);
@@ -221,7 +260,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryS
         const QueryElements query_elements{p_row, dp_row, dropout_mask};
         float *query_prob_sums = prob_sums + i * params.heads, *query_g = g + i * num_head_pairs;
         exponentiate_query(params, layout, query, {lse + query.t, params.queries}, p_row,
-                           computes_ds ? slopes : nullptr, computes_g ? query_prob_sums : unused_sums);
+                           computes_ds ? slopes : LogitSlopes{}, computes_g ? query_prob_sums : unused_sums);
         if (params.has_dropout()) dropout_mask_of_query(params, layout, query, dropout_mask);
         if (params.has_dropout() && !params.dropout_before_mixing)
           dropout_query_backward(params, layout, query, dropout_mask, dp_row);
@@ -230,9 +269,13 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryS
         if (computes_g) divide_by_sums(params, query_g, query_prob_sums, query_g);
         mix_query_backward(params, layout, query, query_elements, mixing, query_prob_sums, query_g);
         if (params.normaliser == Normaliser::sigsoftmax)
-          for (int64_t c = 0; c * kChunkKeys < query.num_keys; ++c)
-            multiply_chunk(params.heads, std::min(kChunkKeys, query.num_keys - c * kChunkKeys),
-                           slopes + c * layout.chunk_stride(), dp_row + c * layout.chunk_stride());
+          multiply_query(params, layout, query.num_keys, slopes.sigsoftmax, dp_row);
+        for (int64_t j = 0; tensors.dposition_bias != nullptr && j < params.heads; ++j)
+          for_each_bias_piece(params, layout, query, [&](int64_t offset, int64_t num_keys, int64_t column) {
+            add_to(dp_row + j * kChunkKeys + offset, num_keys,
+                   tensors.dposition_bias + j * num_bias_distances + column);
+          });
+        if (params.soft_cap > 0) multiply_query(params, layout, query.num_keys, slopes.cap, dp_row);
       }
       if (!computes_ds) return;
       for (int64_t i = count; i < visible_range.padded_queries; ++i)  // padding rows add nothing to gradients
@@ -260,6 +303,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryS
     for (int64_t i = 0; !has_single_span && i < count; ++i)
       divide_by_sums(params, g + i * num_head_pairs, prob_sums + i * params.heads, g + i * num_head_pairs);
     for (int64_t key = key_begin; key < key_end; key += layout.span) process_span(key, has_single_span, true);
+    if (tensors.dsinks != nullptr) add_sink_gradients(params, queries, {lse, prob_sums, g}, tensors.dsinks);
     for (int64_t i = 0; i < count; ++i) {
       if (per_query_matrix)
         std::memcpy(dm + (first + i) * num_head_pairs, g + i * num_head_pairs,

@@ -22,8 +22,8 @@ struct QueryRange {
 };
 
 // The keys of a span up to the last key that the queries of a tile see; a window may hide the first keys. Keys are
-// counted from the first key of the span. Under a causal mask logits are computed for groups of 8 queries, each up to
-// the last key that the last query of the group sees.
+// counted from the first key of the span. Under a causal mask or a window, logits are computed for groups of 8 queries,
+// each up to the last key that the last query of the group sees.
 struct VisibleKeys {
   int64_t first_query;          // first query of the tile, counted from the first query of the batch row
   int64_t num_queries;          // number of queries of the tile, at most layout.rows
@@ -31,7 +31,7 @@ struct VisibleKeys {
   int64_t padded_queries;       // num_queries rounded up to a multiple of 8
   int64_t first_query_key_end;  // end of the keys that first_query sees; may be outside the span
   int64_t num_keys;             // number of keys of the span up to the last key that the last query sees
-  bool causal;
+  bool has_growing_end;         // whether each query sees one key more than the previous query, up to the last key
   MH_INLINE VisibleKeys(const AttentionParams& params, const TileLayout& layout, const QueryRange& tile, int64_t key)
       : first_query(tile.first),
         num_queries(tile.count),
@@ -39,15 +39,15 @@ struct VisibleKeys {
         padded_queries(round_up(num_queries, 8)),
         first_query_key_end(params.visible_end(first_query) - key),
         num_keys(std::clamp<int64_t>(params.visible_end(first_query + num_queries - 1) - key, 0, layout.span)),
-        causal(params.causal) {}
+        has_growing_end(params.causal || params.window > 0) {}
   // Returns the number of keys with logits for query i of the tile.
   MH_INLINE int64_t num_logits(int64_t i) const {
-    return causal ? std::clamp<int64_t>(first_query_key_end + (i | 7), 0, num_keys) : num_keys;
+    return has_growing_end ? std::clamp<int64_t>(first_query_key_end + (i | 7), 0, num_keys) : num_keys;
   }
   // Returns whether every group of 8 queries has logits for the first `keys` keys of the span, not counting keys that
   // no query sees.
   MH_INLINE bool all_visible(int64_t keys) const {
-    return !causal || first_query_key_end + 7 >= std::min(keys, num_keys);
+    return !has_growing_end || first_query_key_end + 7 >= std::min(keys, num_keys);
   }
 };
 

@@ -44,6 +44,51 @@ void sigsoftmax_head(const TileLayout& layout, int64_t num_keys, float* x, float
                       slopes != nullptr ? slopes + c * layout.chunk_stride() : nullptr);
 }
 
+// Applies the soft cap to the `num_keys` logits x of one head of one query.
+void cap_head(const AttentionParams& params, const TileLayout& layout, int64_t num_keys, float* x, float* slopes) {
+  for (int64_t c = 0; c * kChunkKeys < num_keys; ++c)
+    cap_logits(params.soft_cap, std::min(kChunkKeys, num_keys - c * kChunkKeys), x + c * layout.chunk_stride(),
+               slopes != nullptr ? slopes + c * layout.chunk_stride() : nullptr);
+}
+
+// Calls visit(offset, count, column) for pieces of the keys that a query sees: the elements of a head of the tile from
+// `offset` on belong to `count` keys, whose position biases begin at `column`.
+template <class Visit>
+MH_INLINE void for_each_bias_piece(const AttentionParams& params, const TileLayout& layout, const Query& q,
+                                   const Visit& visit) {
+  for_each_bias_range(params, q.t, q.key_begin + q.visible_begin, q.key_begin + q.visible_end,
+                      [&](int64_t key, int64_t count, int64_t column) {
+                        const int64_t first = key - q.key_begin, end = first + count;
+                        for (int64_t s = first, n = 0; s < end; s += n) {
+                          n = num_contiguous_keys(s, end);
+                          visit(key_offset(layout, s), n, column + s - first);
+                        }
+                      });
+}
+
+// Derivatives of the logits of one query, in the layout of one query of a tile: of sigsoftmax_logits() and of the soft
+// cap. Null: not computed.
+struct LogitSlopes {
+  float *sigsoftmax = nullptr, *cap = nullptr;
+};
+
+// Turns the logits x of query head j of one query into the logits of the softmax: applies the soft cap, adds the
+// position bias, and applies sigsoftmax_logits(), as far as the parameters ask for it.
+void finish_logits(const AttentionParams& params, const TileLayout& layout, const Query& q, int64_t j, float* x,
+                   const LogitSlopes& slopes) {
+  const auto of_head = [&](float* query_slopes) {
+    return query_slopes != nullptr ? query_slopes + j * kChunkKeys : nullptr;
+  };
+  if (params.soft_cap > 0) cap_head(params, layout, q.num_keys, x, of_head(slopes.cap));
+  if (params.has_position_bias()) {
+    const float* bias = position_bias_row(params, j);
+    for_each_bias_piece(params, layout, q, [&](int64_t offset, int64_t count, int64_t column) {
+      add_to(bias + column, count, x + offset);
+    });
+  }
+  if (params.normaliser == Normaliser::sigsoftmax) sigsoftmax_head(layout, q.num_keys, x, of_head(slopes.sigsoftmax));
+}
+
 // Returns the maximum of the first `visible_end` logits of one head of one query; -inf if visible_end is 0.
 float head_maximum(const TileLayout& layout, const float* x, int64_t visible_end) {
   float maximum = -INFINITY;
@@ -107,26 +152,25 @@ MH_INLINE void copy_chunk(int64_t heads, int64_t count, const float* from, float
     }
 }
 
-// Computes y (heads, kChunkKeys) *= x (heads, kChunkKeys) elementwise, for the first `count` keys.
-void multiply_chunk(int64_t heads, int64_t count, const float* x, float* y) {
-  for (int64_t h = 0; h < heads; ++h)
-    for (int64_t s = 0; s < count; s += lanes) {
-      Floats a, b;
-      load(x + h * kChunkKeys + s, a);
-      load(y + h * kChunkKeys + s, b);
-      b = b * a;
-      store(b, y + h * kChunkKeys + s);
+// Computes y *= x elementwise for the first `num_keys` keys of one query and all query heads. x and y have the layout
+// of one query of a tile.
+void multiply_query(const AttentionParams& params, const TileLayout& layout, int64_t num_keys, const float* x,
+                    float* y) {
+  for (int64_t c = 0; c * kChunkKeys < num_keys; ++c)
+    for (int64_t j = 0; j < params.heads; ++j) {
+      const int64_t offset = c * layout.chunk_stride() + j * kChunkKeys;
+      multiply_by(x + offset, std::min(kChunkKeys, num_keys - c * kChunkKeys), y + offset);
     }
 }
 
-// Applies one step of the online softmax (Milakov and Gimelshein 2018) to a query: replaces its logits x in a span by
-// exp(x - max_logits[j]) for each query head j, and the logits of masked keys by 0, and updates max_logits (in), the
-// running maxima, and `sums` (in), the running sums of exponentials.
+// Applies finish_logits() and one step of the online softmax (Milakov and Gimelshein 2018) to a query: replaces its
+// logits x in a span by exp(x - max_logits[j]) for each query head j, and the logits of masked keys by 0, and updates
+// max_logits (in), the running maxima, and `sums` (in), the running sums of exponentials.
 void online_softmax_query(const AttentionParams& params, const TileLayout& layout, const Query& q, float* x,
                           float* max_logits, float* sums) {
   for (int64_t j = 0; j < params.heads; ++j) {
     float* head_elements = x + j * kChunkKeys;
-    if (params.normaliser == Normaliser::sigsoftmax) sigsoftmax_head(layout, q.num_keys, head_elements, nullptr);
+    finish_logits(params, layout, q, j, head_elements, {});
     const int64_t visible_end = q.visible_end > q.visible_begin ? q.visible_end : 0;
     if (visible_end > 0) fill_keys_before(layout, q.visible_begin, -INFINITY, head_elements);
     const float previous_max = max_logits[j];
@@ -147,17 +191,14 @@ struct LogitOffsets {
   int64_t head_stride;
 };
 
-// Applies sigsoftmax_logits() to the logits x of a query if the normaliser is Sigsoftmax, replaces each logit of query
-// head j by exp(x - offset), or by 0 if the key is masked or the offset of head j is infinite (a fully masked row), and
-// adds the sum of each head to `sums` (in). offsets: maxima, or log-sum-exps. slopes: receives the derivative of
-// sigsoftmax_logits(), in the layout of x; null: not computed.
+// Applies finish_logits() to the logits x of a query, replaces each logit of query head j by exp(x - offset), or by 0
+// if the key is masked or the offset of head j is infinite (a fully masked row), and adds the sum of each head to
+// `sums` (in). offsets: maxima, or log-sum-exps.
 void exponentiate_query(const AttentionParams& params, const TileLayout& layout, const Query& q, LogitOffsets offsets,
-                        float* x, float* slopes, float* sums) {
-  const bool is_sigsoftmax = params.normaliser == Normaliser::sigsoftmax;
+                        float* x, const LogitSlopes& slopes, float* sums) {
   for (int64_t j = 0; j < params.heads; ++j) {
     float* head_elements = x + j * kChunkKeys;
-    if (is_sigsoftmax)
-      sigsoftmax_head(layout, q.num_keys, head_elements, slopes != nullptr ? slopes + j * kChunkKeys : nullptr);
+    finish_logits(params, layout, q, j, head_elements, slopes);
     const float offset = offsets.data[j * offsets.head_stride];
     const int64_t visible_begin = std::min(q.visible_begin, q.num_keys);
     fill_keys_before(layout, visible_begin, -INFINITY, head_elements);

@@ -8,6 +8,46 @@
 
 namespace mh::attention {
 
+namespace {
+
+// Checks that `tensor`, named `name`, is fp32, contiguous, and has `num_dims` axes, the first of them for the heads.
+void check_head_tensor(const char* name, const at::Tensor& tensor, int64_t num_dims, int64_t num_heads) {
+  TORCH_CHECK(tensor.scalar_type() == at::kFloat && tensor.is_contiguous() && tensor.dim() == num_dims &&
+                  tensor.size(0) == num_heads,
+              name, ": expected a contiguous fp32 tensor of ", num_dims, " axes, the first of size ", num_heads,
+              "; found ", tensor.scalar_type(), " ", tensor.sizes(),
+              ". Pass one row for each query head, in fp32 and contiguous");
+}
+
+// Checks that the key ranges of a position bias cover all keys in increasing order, and that every visible key has a
+// column of the bias.
+void check_key_ranges(const kernels::AttentionParams& params) {
+  const int64_t num_distances = params.position_bias.num_distances;
+  int64_t num_covered_keys = 0;
+  for (int n = 0; n < params.position_bias.num_key_ranges; ++n) {
+    const kernels::KeyRange& range = params.position_bias.key_ranges[n];
+    TORCH_CHECK(range.first_key == num_covered_keys && range.num_keys > 0,
+                "position_bias.key_ranges: expected a range that begins at key ", num_covered_keys, "; found ",
+                range.num_keys, " keys from key ", range.first_key, ". Pass ranges in increasing order without gaps");
+    num_covered_keys += range.num_keys;
+    // The column of query t and key s depends on s - t, which takes the values first … last for visible keys.
+    int64_t first = range.first_key - (params.queries - 1), last = range.first_key + range.num_keys - 1;
+    const int64_t offset = params.causal ? params.keys - params.queries : 0;
+    if (params.causal) last = std::min(last, offset);
+    else if (params.window > 0) last = std::min(last, params.window - 1);
+    if (params.window > 0) first = std::max(first, offset - params.window + 1);
+    const int64_t column = range.first_row + params.queries - 1 - range.first_key;  // of s - t = 0
+    TORCH_CHECK(first > last || (column + first >= 0 && column + last < num_distances),
+                "position_bias: expected columns from 0 to ", num_distances - 1, "; found columns from ",
+                column + first, " to ", column + last, " for the keys from key ", range.first_key,
+                " on. Pass a bias with a column for each distance");
+  }
+  TORCH_CHECK(num_covered_keys == params.keys, "position_bias.key_ranges: expected ranges of ", params.keys,
+              " keys; found ", num_covered_keys, ". Pass ranges that cover all keys");
+}
+
+}  // namespace
+
 kernels::AttentionParams AttentionSpec::params(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                                bool needs_backward) const {
   for (const int64_t head : kv_head_of)
@@ -26,6 +66,20 @@ kernels::AttentionParams AttentionSpec::params(const at::Tensor& q, const at::Te
     params.dropout_batch_stride = dropout->batch_stride, params.dropout_head_stride = dropout->head_stride,
     params.dropout_row_stride = dropout->run_stride;
     params.dropout_before_mixing = dropout_before_mixing;
+  }
+  params.soft_cap = static_cast<float>(soft_cap);
+  if (sinks.defined()) {
+    check_head_tensor("sinks", sinks, 1, q.size(1));
+    params.sinks = sinks.const_data_ptr<float>();
+  }
+  if (const at::Tensor& bias = position_bias.bias; bias.defined()) {
+    check_head_tensor("position_bias.bias", bias, 2, q.size(1));
+    params.position_bias = {.bias = bias.const_data_ptr<float>(),
+                            .head_stride = bias.stride(0),
+                            .key_ranges = position_bias.key_ranges.data(),
+                            .num_distances = static_cast<int>(bias.size(1)),
+                            .num_key_ranges = static_cast<int>(position_bias.key_ranges.size())};
+    check_key_ranges(params);
   }
   if (!kv_head_of.empty()) params.key_head_of = params.value_head_of = kv_head_of.data();
   return params;

@@ -29,14 +29,16 @@ auto tensors_of(Saved& s) {
                     &x.spec.head_scales,
                     &x.spec.relative_positions.u,
                     &x.spec.relative_positions.v,
-                    &x.spec.relative_positions.r};
+                    &x.spec.relative_positions.r,
+                    &x.spec.sinks,
+                    &x.spec.position_bias.bias};
 }
 
 // A tensor of Operands and its gradient.
 struct OperandWithGradient {
   const at::Tensor &operand, &gradient;
 };
-std::array<OperandWithGradient, 8> operands_with_gradients(const Operands& x, const OperandGradients& g) {
+std::array<OperandWithGradient, 10> operands_with_gradients(const Operands& x, const OperandGradients& g) {
   const RelativePositions& relative_positions = x.spec.relative_positions;
   return {{{x.q, g.q},
            {x.k, g.k},
@@ -45,7 +47,9 @@ std::array<OperandWithGradient, 8> operands_with_gradients(const Operands& x, co
            {x.spec.head_scales, g.head_scales},
            {relative_positions.u, g.u},
            {relative_positions.v, g.v_bias},
-           {relative_positions.r, g.r}}};
+           {relative_positions.r, g.r},
+           {x.spec.sinks, g.sinks},
+           {x.spec.position_bias.bias, g.position_bias}}};
 }
 
 constexpr const char* kSavedKey = "attention";

@@ -25,8 +25,9 @@ struct ForwardResult {
   at::Tensor lse;  // (B, h, Tq), fp32: log-sum-exp of the logits of each query, nats; +inf for a fully masked row
 };
 
-// Gradients of the operands; undefined if the operand is undefined. A backend returns gradients in the shapes of the
-// operands. During its backward pass, gradients may be partial sums, and k and v may have one head for each query head.
+// Gradients of the operands; undefined if the operand is undefined, or if sinks or a position bias require none. A
+// backend returns gradients in the shapes of the operands. During its backward pass, gradients may be partial sums, and
+// k and v may have one head for each query head.
 struct OperandGradients {
   at::Tensor q, k, v, matrix = {}, head_scales = {}, u = {}, v_bias = {}, r = {}, sinks = {}, position_bias = {};
 };

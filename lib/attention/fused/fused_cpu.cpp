@@ -83,7 +83,8 @@ void forward_heads(const Operands& x, bool needs_backward, const ForwardResult& 
 // Writes all gradients to d. `has_one_reader_per_kv_head`: whether exactly one query head reads each key/value head. If
 // so, d.k and d.v have the heads of k and v; otherwise they have one head for each query head, and the caller sums the
 // heads. Gradients of relative positions and of scale factors are fp32 and separate for each head of each batch row:
-// d.u and d.v_bias (B h, dk), d.r (B h, distances, dk) with the padding rows of r, d.head_scales (B, h).
+// d.u and d.v_bias (B h, dk), d.r (B h, distances, dk) with the padding rows of r, d.head_scales (B, h), and, if
+// required, d.sinks (B h) and d.position_bias (B h, distances).
 template <class T>
 void backward_heads(const SavedAttention& saved, const at::Tensor& dout, bool has_one_reader_per_kv_head,
                     OperandGradients& d) {
@@ -101,6 +102,13 @@ void backward_heads(const SavedAttention& saved, const at::Tensor& dout, bool ha
     du = d.u.mutable_data_ptr<float>(), dv_bias = d.v_bias.mutable_data_ptr<float>();
     dr = d.r.mutable_data_ptr<float>();
   }
+  const int64_t num_bias_distances = shared_params.position_bias.num_distances;
+  float *dsinks = nullptr, *dposition_bias = nullptr;
+  if (x.spec.sinks.defined() && x.spec.sinks.requires_grad())
+    d.sinks = at::empty({num_batch_heads}, at::kFloat), dsinks = d.sinks.mutable_data_ptr<float>();
+  if (shared_params.has_position_bias() && x.spec.position_bias.bias.requires_grad())
+    d.position_bias = at::empty({num_batch_heads, num_bias_distances}, at::kFloat),
+    dposition_bias = d.position_bias.mutable_data_ptr<float>();
   if (x.spec.head_scales.defined()) d.head_scales = at::empty({q.size(0), q.size(1)}, at::kFloat);
   for_each_head(q, shared_params.bf16_gemm, kernels::attention_backward_scratch_floats(shared_params),
                 [&](int64_t i, int64_t b, int64_t h, float* scratch) {
@@ -113,12 +121,14 @@ void backward_heads(const SavedAttention& saved, const at::Tensor& dout, bool ha
                   if (shared_params.has_relative_positions())
                     tensors.du = du + i * head_size, tensors.dv_bias = dv_bias + i * head_size,
                     tensors.dr = dr + i * num_distances * head_size;
+                  if (dsinks != nullptr) tensors.dsink = dsinks + i;
+                  if (dposition_bias != nullptr) tensors.dposition_bias = dposition_bias + i * num_bias_distances;
                   kernels::attention_backward(head_params(shared_params, x.spec, b, h), tensors, scratch);
                 });
 }
 
-// Returns the gradient x (B h, …) of u, v or r summed over the batch, without the padding rows of r. The result has the
-// shape (h, …) and the type of the operand `like`.
+// Returns the gradient x (B h, …) of u, v, r or the position bias summed over the batch, without the padding rows of r.
+// The result has the shape (h, …) and the type of the operand `like`.
 at::Tensor sum_over_rows(const at::Tensor& x, const at::Tensor& like) {
   at::Tensor sum = x.unflatten(0, {-1, like.size(0)}).sum(0);
   return sum.narrow(-2, 0, like.size(-2)).to(like.scalar_type());
@@ -147,6 +157,8 @@ struct AttentionCpuBackend {
     if (const RelativePositions& relative_positions = x.spec.relative_positions; d.u.defined())
       d.u = sum_over_rows(d.u, relative_positions.u), d.v_bias = sum_over_rows(d.v_bias, relative_positions.v),
       d.r = sum_over_rows(d.r, relative_positions.r);
+    if (d.sinks.defined()) d.sinks = d.sinks.unflatten(0, {-1, x.q.size(1)}).sum(0);
+    if (d.position_bias.defined()) d.position_bias = sum_over_rows(d.position_bias, x.spec.position_bias.bias);
     if (d.head_scales.defined() && x.spec.head_scales.dim() != 2) d.head_scales = d.head_scales.sum(0);
     return d;
   }

@@ -20,8 +20,8 @@ int64_t max_decode_queries();
 // Returns softmax(q kᵀ / √d) v (B, h, Tq, d), stored as (B, Tq, h, d), with the mask and the other properties of
 // `spec`, for q (B, h, Tq, d), k and v (B, h, Tk, d). No tensor may be empty, the types must satisfy
 // are_cpu_kernel_types(), and d must be a multiple of 16. If spec.kv_head_of is set, k and v may have a different
-// number of heads. Differentiable in q, k, v, relative positions and scale factors of heads. For the backward pass,
-// only the log-sum-exp of each query is saved besides the operands and the result.
+// number of heads. Differentiable in q, k, v, relative positions, sinks, the position bias and scale factors of heads.
+// For the backward pass, only the log-sum-exp of each query is saved besides the operands and the result.
 at::Tensor fused_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionSpec& spec);
 
 }  // namespace mh::attention

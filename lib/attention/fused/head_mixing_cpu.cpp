@@ -172,7 +172,7 @@ void forward_rows(const Operands& x, const HeadMixingParams& mixing_params, Forw
 // so, d.k and d.v have the heads of k and v; otherwise they have one head for each query head, and the caller sums the
 // heads. Gradients of relative positions are fp32 and separate for each share of the queries of each batch row, with dk
 // padded to a multiple of 16: d.u and d.v_bias (B · shares, h, dk), d.r (B · shares, h, distances, dk) with the padding
-// rows of r.
+// rows of r; and, if required, d.sinks (B · shares, h) and d.position_bias (B · shares, h, distances).
 template <class T>
 void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const HeadMixingParams& mixing_params,
                    bool has_one_reader_per_kv_head, OperandGradients& d) {
@@ -193,6 +193,13 @@ void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const He
     d.u = at::empty({x.q.size(0) * num_shares, h, padded_size}, at::kFloat), d.v_bias = at::empty_like(d.u);
     d.r = at::empty({x.q.size(0) * num_shares, h, num_distances, padded_size}, at::kFloat);
   }
+  const int64_t num_bias_distances = shared_params.position_bias.num_distances;
+  float *dsinks = nullptr, *dposition_bias = nullptr;
+  if (x.spec.sinks.defined() && x.spec.sinks.requires_grad())
+    d.sinks = at::empty({x.q.size(0) * num_shares, h}, at::kFloat), dsinks = d.sinks.mutable_data_ptr<float>();
+  if (shared_params.has_position_bias() && x.spec.position_bias.bias.requires_grad())
+    d.position_bias = at::empty({x.q.size(0) * num_shares, h, num_bias_distances}, at::kFloat),
+    dposition_bias = d.position_bias.mutable_data_ptr<float>();
   std::optional<Scratch> packed_kv, partial_gradients;  // partial_gradients: gradients of k and v from each share
   for_each_group(x.q.size(0), num_shares, [&](int64_t first_row, int64_t num_rows) {
     if (!packed_kv)
@@ -218,6 +225,8 @@ void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const He
           row.du = d.u.mutable_data_ptr<float>() + n * h * padded_size,
           row.dv_bias = d.v_bias.mutable_data_ptr<float>() + n * h * padded_size,
           row.dr = d.r.mutable_data_ptr<float>() + n * h * num_distances * padded_size;
+        if (dsinks != nullptr) row.dsinks = dsinks + n * h;
+        if (dposition_bias != nullptr) row.dposition_bias = dposition_bias + n * h * num_bias_distances;
         kernels::head_mixing_backward(mixing_params.row_params(b), {share_index, num_shares}, row, scratch.data());
       }
     });
@@ -280,6 +289,8 @@ struct HeadMixingCpuBackend {
     if (const RelativePositions& relative_positions = x.spec.relative_positions; d.u.defined())
       d.u = sum_over_shares(d.u, relative_positions.u), d.v_bias = sum_over_shares(d.v_bias, relative_positions.v),
       d.r = sum_over_shares(d.r, relative_positions.r);
+    if (d.sinks.defined()) d.sinks = d.sinks.sum(0);
+    if (d.position_bias.defined()) d.position_bias = sum_over_shares(d.position_bias, x.spec.position_bias.bias);
     if (m.dim() == 3) d.matrix = d.matrix.sum(1);
     else if (m.dim() == 2) d.matrix = d.matrix.sum(at::IntArrayRef{0, 1}, false, at::kDouble).to(at::kFloat);
     return d;

@@ -1,14 +1,15 @@
 // The CPU attention kernels without LibTorch, also under the sanitizers: accesses within the bounds of each buffer for
 // odd sizes, partial tiles, fully masked rows, decoding of few queries, fp32 and bf16, dropout before and after mixing,
 // and every attention parameter. unit/attention/fused/attention_spec.cpp compares the results with the reference
-// equations; these tests check that every element is written, and check results for extreme logits and many keys. Work
-// that callers may do in parallel runs in threads, so that the thread sanitizer detects conflicting accesses.
+// equations for all options; these tests check that every element is written, compare results with the equations for
+// soft caps, sinks, position biases and windows, and check results for extreme logits and many keys. Work that callers
+// may do in parallel runs in threads, so that the thread sanitizer detects conflicting accesses.
+#pragma GCC diagnostic ignored "-Wpsabi"  // no vector is passed by value to another object file
 #include "cpu/attention.h"
 
 #include <rapidcheck.h>
 
 #include <algorithm>
-#include <bit>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
@@ -23,6 +24,7 @@
 #include "ceil_div.h"
 #include "cpu/head_mixing_attention.h"
 #include "cpu/simd_level.h"
+#include "cpu/vector.h"
 #include "oracle/kernel_attention.h"
 #include "oracle/tolerance.h"
 
@@ -33,6 +35,10 @@ namespace {
 // Returns a buffer of NaNs, which reveal elements that a kernel does not write.
 std::vector<float> nan_buffer(int64_t floats) {
   return std::vector<float>(static_cast<size_t>(floats), std::numeric_limits<float>::quiet_NaN());
+}
+
+bool all_finite(const std::vector<float>& values) {
+  return std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); });
 }
 
 template <class T>
@@ -48,6 +54,11 @@ struct Tensor {
   }
   HeadsView<const T> const_view() const { return {data.data(), length * size, size}; }
   HeadsView<T> view() { return {data.data(), length * size, size}; }
+  reference::Doubles to_doubles() const {
+    reference::Doubles values;
+    for (const T& x : data) values.push_back(to_float(x));
+    return values;
+  }
   bool equals(const Tensor& other) const { return data == other.data; }
   bool all_finite() const {
     for (const T& x : data)
@@ -95,11 +106,7 @@ struct RelativePositions {
                 .num_key_ranges = static_cast<int>(key_ranges.size()),
                 .r_transposed = transposed_r.data()};
   }
-  bool all_finite() const {
-    const auto is_finite = [](float x) { return std::isfinite(x); };
-    return std::all_of(du.begin(), du.end(), is_finite) && std::all_of(dv_bias.begin(), dv_bias.end(), is_finite) &&
-           std::all_of(dr.begin(), dr.end(), is_finite);
-  }
+  bool all_finite() const { return ::all_finite(du) && ::all_finite(dv_bias) && ::all_finite(dr); }
 };
 
 // Random key/value heads and head scales in half of the cases, set in `params`; empty in the other half.
@@ -116,13 +123,109 @@ struct HeadChoices {
   }
 };
 
-// Draws the window and the normaliser.
-void draw_options(AttentionParams& params) {
-  if (params.causal && pick(0, 1) == 1) params.window = pick(1, params.keys + 5);
-  if (pick(0, 1) == 1) params.normaliser = Normaliser::sigsoftmax;
+// A soft cap, sinks and a position bias over random key ranges, each in half of the cases, set in `params`.
+struct LogitTerms {
+  std::vector<float> sinks, position_bias;  // (heads); (heads, params.position_bias.num_distances)
+  std::vector<KeyRange> key_ranges;
+  LogitTerms(AttentionParams& params, int64_t heads, std::mt19937& random) {
+    std::normal_distribution<float> normal;
+    if (pick(0, 1) == 1) params.soft_cap = *rc::gen::element(0.5F, 3.0F, 50.0F);
+    if (pick(0, 1) == 1) {
+      for (int64_t j = 0; j < heads; ++j) sinks.push_back(2 * normal(random));
+      params.sinks = sinks.data();
+    }
+    if (pick(0, 1) == 0) return;
+    int64_t num_distances = pick(1, 3);  // some columns belong to no pair of query and key
+    for (int64_t first = 0; first < params.keys;) {
+      const int64_t range_keys = pick(1, params.keys - first),
+                    num_visible =
+                        params.causal ? std::min(range_keys, params.keys - params.queries - first + 1) : range_keys;
+      key_ranges.push_back({first, range_keys, num_distances});
+      num_distances += std::max<int64_t>(1, params.queries + num_visible - 1);
+      first += range_keys;
+    }
+    for (int64_t n = 0; n < heads * num_distances; ++n) position_bias.push_back(normal(random));
+    params.position_bias = {.bias = position_bias.data(),
+                            .head_stride = num_distances,
+                            .key_ranges = key_ranges.data(),
+                            .num_distances = static_cast<int>(num_distances),
+                            .num_key_ranges = static_cast<int>(key_ranges.size())};
+  }
+};
+
+// The tensors of a forward and a backward pass of one batch row. dm, dsinks and dposition_bias: gradients of the mixing
+// matrices, of the sinks and of the position bias; dm is empty without head mixing.
+template <class T>
+struct PassTensors {
+  const Tensor<T>&q, &k, &v, &dout, &out, &dq, &dk, &dv;
+  const std::vector<float>&lse, &dm, &dsinks, &dposition_bias;
+};
+
+// Compares the results of a pass with the reference equations. With head mixing every entry of a mixing matrix is 0.5,
+// and PassTensors::dm has one matrix for each query. Relative positions, dropout, head scales and choices of key/value
+// heads must be off.
+template <class T>
+void check_equations(const AttentionParams& params, const PassTensors<T>& x) {
+  reference::OracleCase c;
+  c.params = params, c.heads = c.k_heads = x.q.heads, c.value_heads = c.v_heads = x.v.heads;
+  c.key_size = x.q.size, c.value_size = x.v.size;
+  const bool mixes_heads = !x.dm.empty();
+  if (mixes_heads) c.matrix.assign(static_cast<size_t>(params.queries * x.q.heads * x.v.heads), 0.5);
+  const int64_t first_head = mixes_heads ? 0 : params.head;
+  if (params.sinks != nullptr) c.sinks.assign(params.sinks + first_head, params.sinks + first_head + x.q.heads);
+  if (params.has_position_bias()) {
+    const PositionBiasParams& position_bias = params.position_bias;
+    const float* bias = position_bias.bias + first_head * position_bias.head_stride;
+    c.num_bias_distances = position_bias.num_distances;
+    c.position_bias.assign(bias, bias + x.q.heads * c.num_bias_distances);
+    c.bias_key_ranges.assign(position_bias.key_ranges, position_bias.key_ranges + position_bias.num_key_ranges);
+  }
+  const auto results = [&] {
+    return reference::attention(c, x.q.to_doubles(), x.k.to_doubles(), x.v.to_doubles(), x.dout.to_doubles());
+  };
+  const reference::OracleResult exact = results();
+  c.computes_delta_from_outputs = !mixes_heads;
+  c.round = [](double number) {
+    T rounded{};
+    from_float(static_cast<float>(number), rounded);
+    return static_cast<double>(to_float(rounded));
+  };
+  const reference::OracleResult composed = results();
+  const auto check = [&](const char* name, const reference::Doubles& actual, const reference::Doubles& expected,
+                         const reference::Doubles& composed_result, const reference::Doubles& magnitudes) {
+    RC_ASSERT(actual.size() == expected.size());
+    double error = 0, composed_error = 0, magnitude = 0;
+    for (size_t i = 0; i < actual.size(); ++i) {
+      const auto difference = [&](double x) { return x == expected[i] ? 0 : std::abs(x - expected[i]); };
+      error = std::isnan(actual[i]) ? HUGE_VAL : std::max(error, difference(actual[i]));
+      composed_error = std::max(composed_error, difference(composed_result[i]));
+    }
+    for (const double m : magnitudes) magnitude = std::max(magnitude, std::isfinite(m) ? m : 0);
+    const double roundoff = std::is_same_v<T, float> ? tolerance::kFp32 : tolerance::kBf16,
+                 bound = tolerance::composed_error_bound(composed_error, roundoff, magnitude) +
+                         tolerance::logit_error_bound(exact.logit_magnitude, magnitude);
+    RC_LOG() << name << ": error " << error << ", bound " << bound << "\n";
+    RC_ASSERT((std::isfinite(bound) && error <= bound));
+  };
+  const auto to_doubles = [](const std::vector<float>& values) {
+    return reference::Doubles(values.begin(), values.end());
+  };
+  check("out", x.out.to_doubles(), exact.out, composed.out, exact.out_magnitude);
+  check("lse", to_doubles(x.lse), exact.lse, composed.lse, exact.lse_magnitude);
+  check("dq", x.dq.to_doubles(), exact.dq, composed.dq, exact.dq_magnitude);
+  check("dk", x.dk.to_doubles(), exact.dk, composed.dk, exact.dk_magnitude);
+  check("dv", x.dv.to_doubles(), exact.dv, composed.dv, exact.dv_magnitude);
+  if (mixes_heads) check("dm", to_doubles(x.dm), exact.dm, composed.dm, exact.dm_magnitude);
+  check("dsinks", to_doubles(x.dsinks), exact.dsinks, composed.dsinks, exact.dsinks_magnitude);
+  check("dposition_bias", to_doubles(x.dposition_bias), exact.dposition_bias, composed.dposition_bias,
+        exact.dposition_bias_magnitude);
 }
 
-float to_float(uint16_t x) { return std::bit_cast<float>(uint32_t{x} << 16); }
+// Draws the window and the normaliser.
+void draw_options(AttentionParams& params) {
+  if (pick(0, 1) == 1) params.window = pick(1, params.keys + 5);
+  if (pick(0, 1) == 1) params.normaliser = Normaliser::sigsoftmax;
+}
 
 // Computes c = a b, or c += a b if product.add, in naive loops, for bf16 matrices a and b. In b, each pair of rows is
 // stored interleaved: b[2i, j] is followed by b[2i + 1, j].
@@ -136,13 +239,17 @@ void naive_bf16_product(const Bf16GemmSizes& product, const uint16_t* a, const u
     }
 }
 
-// Checks that the forward and the backward pass of attention without head mixing write finite results.
+// Checks that the forward and the backward pass of attention without head mixing write finite results, and, if
+// `compares_with_equations`, that the results match the equations.
 template <class T>
-void check_plain(AttentionParams params, RelativePositions* positions, std::mt19937& random) {
+void check_plain(AttentionParams params, RelativePositions* positions, std::mt19937& random,
+                 bool compares_with_equations = false) {
   const Tensor<T> q(1, params.queries, params.key_size, random), k(1, params.keys, params.key_size, random),
       v(1, params.keys, params.key_size, random);
   Tensor<T> out = q, dq = q, dk = k, dv = v;
   std::vector<float> lse = nan_buffer(params.queries);
+  Tensor<T> forward_out = out;  // of the pass without a gradient, which may use the decode kernel
+  std::vector<float> forward_lse;
   const auto const_view = [](const Tensor<T>& t) {
     return Matrix<const T>{t.const_view().data, t.const_view().row_stride};
   };
@@ -154,15 +261,24 @@ void check_plain(AttentionParams params, RelativePositions* positions, std::mt19
     std::vector<float> scratch = nan_buffer(attention_forward_scratch_floats(params));
     attention_forward(params, x, scratch.data());
     RC_ASSERT(out.all_finite());
+    if (!gradient) forward_out = out, forward_lse = lse;
   }
   float dscale = std::numeric_limits<float>::quiet_NaN();
   x.dscale = &dscale;
+  std::vector<float> dsink = nan_buffer(params.sinks != nullptr ? 1 : 0),
+                     dposition_bias = nan_buffer(params.position_bias.num_distances);
+  if (params.sinks != nullptr) x.dsink = dsink.data();
+  if (params.has_position_bias()) x.dposition_bias = dposition_bias.data();
   if (positions != nullptr)
     x.du = positions->du.data(), x.dv_bias = positions->dv_bias.data(), x.dr = positions->dr.data();
   std::vector<float> scratch = nan_buffer(attention_backward_scratch_floats(params));
   attention_backward(params, x, scratch.data());
   RC_ASSERT(dq.all_finite() && dk.all_finite() && dv.all_finite() && std::isfinite(dscale));
   RC_ASSERT((positions == nullptr || positions->all_finite()));
+  RC_ASSERT(all_finite(dsink) && all_finite(dposition_bias));
+  if (!compares_with_equations) return;
+  check_equations<T>(params, {q, k, v, q, out, dq, dk, dv, lse, {}, dsink, dposition_bias});
+  check_equations<T>(params, {q, k, v, q, forward_out, dq, dk, dv, forward_lse, {}, dsink, dposition_bias});
 }
 
 // Calls f(0) … f(count - 1) in `count` threads and waits for their end.
@@ -173,10 +289,12 @@ void in_threads(int64_t count, const F& f) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// Checks that the forward and the backward pass with head mixing write finite results and, if
-// is_head_mixing_decode(params), that the three steps of decoding equal the forward pass.
+// Checks that the forward and the backward pass with head mixing write finite results; that the three steps of decoding
+// equal the forward pass if is_head_mixing_decode(params); and, if `compares_with_equations`, which requires a matrix
+// for each query, that the results match the equations.
 template <class T>
-void check_head_mixing(AttentionParams params, int64_t num_shares, RelativePositions* positions, std::mt19937& random) {
+void check_head_mixing(AttentionParams params, int64_t num_shares, RelativePositions* positions, std::mt19937& random,
+                       bool compares_with_equations = false) {
   const Tensor<T> q(params.heads, params.queries, params.key_size, random),
       k(params.heads, params.keys, params.key_size, random),
       v(params.value_heads, params.keys, params.value_size, random),
@@ -227,12 +345,19 @@ void check_head_mixing(AttentionParams params, int64_t num_shares, RelativePosit
   std::vector<float> dm = nan_buffer((has_matrix_per_query ? params.queries : num_shares) * matrix_size);
   std::vector<RelativePositions> share_positions(positions != nullptr ? static_cast<size_t>(num_shares) : 0,
                                                  positions != nullptr ? *positions : RelativePositions{});
+  const int64_t num_bias_gradients = params.heads * params.position_bias.num_distances,
+                num_sink_gradients = params.sinks != nullptr ? params.heads : 0;
+  std::vector<std::vector<float>> share_dsinks(static_cast<size_t>(num_shares), nan_buffer(num_sink_gradients)),
+      share_dposition_bias(static_cast<size_t>(num_shares), nan_buffer(num_bias_gradients));
   in_threads(num_shares, [&](int64_t share) {
     std::vector<float> scratch = nan_buffer(head_mixing_backward_scratch_floats(params));
     BatchRowTensors<T> share_tensors = x;
     share_tensors.dk = partial_gradients.data() + share * partial_floats,
     share_tensors.dv = share_tensors.dk + key_floats;
     share_tensors.dm = dm.data() + (has_matrix_per_query ? 0 : share * matrix_size);
+    if (params.sinks != nullptr) share_tensors.dsinks = share_dsinks[static_cast<size_t>(share)].data();
+    if (params.has_position_bias())
+      share_tensors.dposition_bias = share_dposition_bias[static_cast<size_t>(share)].data();
     if (positions != nullptr) {
       RelativePositions& gradients = share_positions[static_cast<size_t>(share)];
       share_tensors.du = gradients.du.data(), share_tensors.dv_bias = gradients.dv_bias.data(),
@@ -254,13 +379,23 @@ void check_head_mixing(AttentionParams params, int64_t num_shares, RelativePosit
   RC_ASSERT(dq.all_finite() && dk.all_finite() && dv.all_finite());
   for (float element : dm) RC_ASSERT(std::isfinite(element));
   for (const RelativePositions& gradients : share_positions) RC_ASSERT(gradients.all_finite());
+  const auto sum_shares = [](const std::vector<std::vector<float>>& shares) {
+    std::vector<float> sums(shares[0].size());
+    for (const std::vector<float>& share : shares)
+      for (size_t i = 0; i < sums.size(); ++i) sums[i] += share[i];
+    return sums;
+  };
+  const std::vector<float> dsinks = sum_shares(share_dsinks), dposition_bias = sum_shares(share_dposition_bias);
+  RC_ASSERT(all_finite(dsinks) && all_finite(dposition_bias));
+  if (compares_with_equations)
+    check_equations<T>(params, {q, k, v, dout, out, dq, dk, dv, lse, dm, dsinks, dposition_bias});
 }
 
 // The results of the forward and backward pass of one head in fp32.
 struct HeadResults {
   Tensor<float> out, dq, dk, dv;
   std::vector<float> lse;
-  float dm = 0, dscale = 0;
+  float dm = 0, dscale = 0, dsink = 0;
 
   HeadResults(int64_t queries, int64_t keys, int64_t size)
       : out(1, queries, size, random), dq(out), dk(1, keys, size, random), dv(dk), lse(nan_buffer(queries)) {}
@@ -275,6 +410,7 @@ struct HeadResults {
     HeadTensors<float> x{const_view(q),    const_view(k), const_view(v), view(out), lse.data(),
                          const_view(dout), view(dq),      view(dk),      view(dv)};
     x.dscale = &dscale;
+    if (params.sinks != nullptr) x.dsink = &dsink;
     attention_forward(params, x, scratch.data());
     attention_backward(params, x, scratch.data());
   }
@@ -297,6 +433,7 @@ struct HeadResults {
     head_mixing_forward(params, {}, x, scratch.data());
     x.packed_kv = packed_kv.data(), x.dk = partial_gradients.data(),
     x.dv = partial_gradients.data() + head_mixing_key_floats(params), x.dm = &dm;
+    if (params.sinks != nullptr) x.dsinks = &dsink;
     head_mixing_backward(params, {}, x, scratch.data());
     head_mixing_sum_partials<float>(x.dk, 1, 0, params.keys, params.key_size, dk.view());
     head_mixing_sum_partials<float>(x.dv, 1, 0, params.keys, params.value_size, dv.view());
@@ -332,6 +469,7 @@ TEST_CASE("CPU head mixing stays within its buffers and writes every element of 
     if (pick(0, 1) == 1)
       params.relative = positions.emplace(params, params.heads, mh::round_up(params.key_size, 16)).relative;
     std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
+    const LogitTerms terms(params, params.heads, random);
     check_head_mixing<float>(params, num_shares, positions ? &*positions : nullptr, random);
     const Bf16Gemm gemm{naive_bf16_product};
     if (pick(0, 1) == 1) params.bf16_gemm = &gemm;
@@ -355,11 +493,75 @@ TEST_CASE("CPU attention without mixing stays within its buffers and writes ever
     std::optional<RelativePositions> positions;
     if (pick(0, 1) == 1) params.relative = positions.emplace(params, 1, params.key_size).relative;
     std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
+    const LogitTerms terms(params, 1, random);
     check_plain<float>(params, positions ? &*positions : nullptr, random);
     const Bf16Gemm gemm{naive_bf16_product};
     if (simd_level() >= SimdLevel::avx512 && pick(0, 1) == 1) params.bf16_gemm = &gemm;
     check_plain<uint16_t>(params, positions ? &*positions : nullptr, random);
   }));
+}
+
+TEST_CASE("CPU attention with soft caps, sinks, position biases and windows matches the equations at each SIMD level",
+          "[kernels]") {
+  struct RestoreLevel {
+    ~RestoreLevel() { set_simd_level(best_simd_level()); }
+  } restore_level;
+  for (const SimdLevel level : {SimdLevel::baseline, SimdLevel::avx2, SimdLevel::avx512})
+    for (const bool mixes_heads : {false, true}) {
+      if (level > best_simd_level()) continue;
+      set_simd_level(level);
+      INFO((mixes_heads ? "with" : "without") << " head mixing, SIMD level " << static_cast<int>(level));
+      CHECK(rc::check([&] {
+        AttentionParams params{};
+        params.queries = pick(0, 2) == 0 ? pick(1, 8) : pick(1, 70), params.causal = pick(0, 1) == 1;
+        // Without a causal mask, there may be fewer keys than queries, as if the other keys were padding.
+        params.keys = params.causal ? params.queries + pick(0, 150) : pick(0, 200);
+        params.max_keys = std::max<int64_t>(1, params.keys);
+        params.scale = 0.3F, params.has_backward = pick(0, 1) == 1;
+        params.l2_bytes = int64_t{1} << pick(10, 20);  // often too small for all keys in one span
+        if (mixes_heads)
+          params.heads = pick_int(1, 3), params.value_heads = pick_int(1, 3), params.key_size = pick_int(1, 40),
+          params.value_size = pick_int(1, 40), params.matrix_query_stride = params.heads * params.value_heads;
+        else params.heads = params.value_heads = 3, params.head = pick(0, 2), params.key_size = 16 * pick_int(1, 3);
+        draw_options(params);
+        std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
+        const LogitTerms terms(params, params.heads, random);
+        const int64_t num_shares = pick(1, 3);
+        const Bf16Gemm gemm{naive_bf16_product};
+        const bool uses_gemm = pick(0, 1) == 1 && (mixes_heads || level >= SimdLevel::avx512);
+        if (mixes_heads) check_head_mixing<float>(params, num_shares, nullptr, random, true);
+        else check_plain<float>(params, nullptr, random, true);
+        if (uses_gemm) params.bf16_gemm = &gemm;
+        if (mixes_heads) check_head_mixing<uint16_t>(params, num_shares, nullptr, random, true);
+        else check_plain<uint16_t>(params, nullptr, random, true);
+      }));
+    }
+}
+
+TEST_CASE("a sink takes the share exp(sink) / (exp(sink) + n) from n keys of logit 0, also in a backward pass",
+          "[kernels]") {
+  const int64_t queries = 3, keys = 5, size = 16;
+  std::mt19937 random(6);
+  Tensor<float> q(1, queries, size, random), k(1, keys, size, random), v(1, keys, size, random), dout = q;
+  std::fill(q.data.begin(), q.data.end(), 0.0F), std::fill(v.data.begin(), v.data.end(), 1.0F);
+  std::fill(dout.data.begin(), dout.data.end(), 1.0F);
+  for (const float sink : {0.0F, 2.0F, 200.0F, -200.0F, -std::numeric_limits<float>::infinity()}) {
+    INFO("sink " << sink);
+    AttentionParams params{};
+    params.queries = queries, params.keys = params.max_keys = keys, params.heads = params.value_heads = 1,
+    params.key_size = params.value_size = size, params.scale = 1, params.l2_bytes = 1 << 20, params.sinks = &sink;
+    HeadResults plain_results(queries, keys, size), mixing_results(queries, keys, size);
+    plain_results.run_plain(params, q, k, v, dout);
+    mixing_results.run_head_mixing(params, q, k, v, dout);
+    const double exp_sink = std::exp(static_cast<double>(sink)), mass = keys / (keys + exp_sink),
+                 lse = sink > 100 ? static_cast<double>(sink) : std::log(keys + exp_sink);
+    for (const HeadResults* results : {&plain_results, &mixing_results}) {
+      for (const float x : results->out.data) CHECK(std::abs(x - mass) <= 8 * tolerance::kFp32);
+      for (const float x : results->lse) CHECK(std::abs(x - lse) <= 8 * tolerance::kFp32 * (1 + std::abs(lse)));
+      const double dsink = -(1 - mass) * mass * static_cast<double>(queries * size);
+      CHECK(std::abs(results->dsink - dsink) <= 16 * tolerance::kFp32 * static_cast<double>(queries * size));
+    }
+  }
 }
 
 TEST_CASE("CPU attention ignores keys with logits of -inf for every division of the keys into spans", "[kernels]") {

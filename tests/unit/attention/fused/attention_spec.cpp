@@ -1,6 +1,6 @@
 // Every option of AttentionSpec in the CPU kernels, with head mixing and without, against tensor operations in double
-// precision: relative positions with gaps between keys, windows, Sigsoftmax, dropout, shared key/value heads and head
-// scales, in any combination.
+// precision: relative positions with gaps between keys, windows, soft caps, sinks, position biases, Sigsoftmax,
+// dropout, shared key/value heads and head scales, in any combination.
 #include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
@@ -32,6 +32,7 @@ at::Tensor attend_fused(const Inputs& x, const Tensors& leaves) {
   spec.relative_positions.u = leaves[kContentBias], spec.relative_positions.v = leaves[kPositionBias],
   spec.relative_positions.r = leaves[kDistanceRows];
   spec.head_scales = leaves[kHeadScales];
+  spec.sinks = operand(leaves, kSinks), spec.position_bias.bias = operand(leaves, kDistanceBias);
   return leaves[kMatrix].defined()
              ? attention::head_mixing_cpu(leaves[kQ], leaves[kK], leaves[kV], leaves[kMatrix], spec)
              : attention::fused_cpu(leaves[kQ], leaves[kK], leaves[kV], spec);
@@ -39,19 +40,35 @@ at::Tensor attend_fused(const Inputs& x, const Tensors& leaves) {
 
 int64_t pick(int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); }
 
-// Adds relative positions: random key ranges with gaps between the ranges, and random distance embeddings.
-void add_relative_positions(Inputs& x, int64_t num_heads, int64_t num_queries, int64_t num_keys, int64_t size) {
-  auto& p = x.spec.relative_positions;
-  x.operands[kContentBias] = at::randn({num_heads, size}), x.operands[kPositionBias] = at::randn({num_heads, size});
+// Draws key ranges that cover all keys, with gaps between their distances, and returns the number of distances.
+int64_t draw_key_ranges(bool causal, int64_t num_queries, int64_t num_keys,
+                        std::vector<kernels::KeyRange>& key_ranges) {
   int64_t num_rows = 0;
   for (int64_t first = 0; first < num_keys;) {
     const int64_t count = pick(1, num_keys - first);
-    const int64_t num_visible = x.spec.causal ? std::min(count, num_keys - num_queries - first + 1) : count;
-    p.key_ranges.push_back({first, count, num_rows});
+    const int64_t num_visible = causal ? std::min(count, num_keys - num_queries - first + 1) : count;
+    key_ranges.push_back({first, count, num_rows});
     num_rows += std::max<int64_t>(1, num_queries + num_visible - 1);
     first += count;
   }
+  return num_rows;
+}
+
+// Adds relative positions: random key ranges, and random distance embeddings.
+void add_relative_positions(Inputs& x, int64_t num_heads, int64_t num_queries, int64_t num_keys, int64_t size) {
+  x.operands[kContentBias] = at::randn({num_heads, size}), x.operands[kPositionBias] = at::randn({num_heads, size});
+  const int64_t num_rows = draw_key_ranges(x.spec.causal, num_queries, num_keys, x.spec.relative_positions.key_ranges);
   x.operands[kDistanceRows] = at::randn({num_heads, num_rows, size});
+}
+
+// Adds a soft cap, sinks and a position bias, each to half of the cases.
+void add_logit_terms(Inputs& x, int64_t num_heads, int64_t num_queries, int64_t num_keys) {
+  if (pick(0, 1) == 1) x.spec.soft_cap = *rc::gen::element(1.0, 5.0, 50.0);
+  if (pick(0, 1) == 1) x.operands[kSinks] = at::randn({num_heads}) * 2;
+  if (pick(0, 1) == 1) {
+    const int64_t num_rows = draw_key_ranges(x.spec.causal, num_queries, num_keys, x.spec.position_bias.key_ranges);
+    x.operands[kDistanceBias] = at::randn({num_heads, num_rows}) * 2;
+  }
 }
 
 // Draws random operands and options of a case, with head mixing if `with_mixing`.
@@ -63,7 +80,7 @@ Inputs random_inputs(bool with_mixing) {
   const int64_t dk = with_mixing ? pick(1, 40) : 16 * pick(1, 3), dv = with_mixing ? pick(1, 40) : dk;
   x.spec.causal = pick(0, 2) > 0;
   const int64_t num_keys = x.spec.causal ? num_queries + pick(0, 150) : pick(1, 200);
-  if (x.spec.causal && pick(0, 1) == 1) x.spec.window = pick(1, num_keys + 10);
+  if (pick(0, 1) == 1) x.spec.window = pick(1, num_keys + 10);
   if (pick(0, 1) == 1) x.spec.normaliser = kernels::Normaliser::sigsoftmax;
   // In half of the cases with h = hv, draws the key/value head that each query head reads: a rotation of all heads, or
   // a random choice among 1 to 6 key/value heads.
@@ -77,7 +94,7 @@ Inputs random_inputs(bool with_mixing) {
       for (int64_t& head : kv_head_of) head = pick(0, num_k_heads - 1);
     }
   }
-  x.operands.resize(kDistanceRows + 1);
+  x.operands.resize(kNumOperands);
   if (pick(0, 1) == 1) {
     at::Tensor& scales = x.operands[kHeadScales];
     scales = at::randn(pick(0, 1) == 1 ? std::vector<int64_t>{num_value_heads}
@@ -94,6 +111,7 @@ Inputs random_inputs(bool with_mixing) {
   if (pick(0, 2) > 0) add_relative_positions(x, num_heads, num_queries, num_keys, dk);
   else if (!x.spec.causal && pick(0, 1) == 1)
     x.spec.key_lengths = at::randint(0, num_keys + 1, {batch_size}, at::kLong);
+  if (pick(0, 1) == 1) add_logit_terms(x, num_heads, num_queries, num_keys);
   return x;
 }
 
@@ -168,7 +186,9 @@ TEST_CASE("fused Sigsoftmax is accurate and finite for extreme logits", "[attent
   }
 }
 
-TEST_CASE("fused attention with relative positions is bit-identical for any number of threads", "[attention][policy]") {
+TEST_CASE(
+    "fused attention with relative positions, sinks and a position bias is bit-identical for any number of threads",
+    "[attention][policy]") {
   at::manual_seed(43);
   const int num_threads = at::get_num_threads();
   for (const bool with_mixing : {false, true}) {
@@ -180,12 +200,14 @@ TEST_CASE("fused attention with relative positions is bit-identical for any numb
               {},
               at::randn({2, 16}),
               at::randn({2, 16}),
-              at::randn({2, 100, 16})},
+              at::randn({2, 100, 16}),
+              at::randn({2}),
+              at::randn({2, 100})},
              at::randn_like(q),
              {},
              {}};
-    x.spec.causal = true;
-    x.spec.relative_positions.key_ranges = {{0, 100, 0}};
+    x.spec.causal = true, x.spec.soft_cap = 5;
+    x.spec.relative_positions.key_ranges = x.spec.position_bias.key_ranges = {{0, 100, 0}};
     std::vector<Tensors> results_by_threads;
     for (const int n : {1, 2, 5}) {
       at::set_num_threads(n);
@@ -197,6 +219,85 @@ TEST_CASE("fused attention with relative positions is bit-identical for any numb
       CHECK(at::equal(results_by_threads[0][i], results_by_threads[2][i]));
     }
   }
+}
+
+TEST_CASE("a query past its window and the padding of its batch row has an output of 0", "[attention][policy]") {
+  // 60 queries of batch row 0 see keys 0 … 9; with a window of 4, queries 13 … 59 see none of them.
+  for (const bool with_mixing : {false, true}) {
+    const at::Tensor q = at::randn({2, 2, 60, 16}), k = at::randn({2, 2, 60, 16}), v = at::randn_like(k);
+    Inputs x{{q, k, v, with_mixing ? at::randn({2, 2}) : at::Tensor(), {}, {}, {}, {}, at::randn({2})},
+             at::randn_like(q),
+             {},
+             {}};
+    x.spec.window = 4, x.spec.key_lengths = at::tensor({10, 60}, at::kLong);
+    const auto results_in = [&](at::ScalarType type, const auto& attend) {
+      return run_with_gradients(x, at::kFloat, type, at::kCPU, attend);
+    };
+    const Tensors fused = results_in(at::kFloat, attend_fused);
+    CHECK(find_excess_error(fused, results_in(at::kFloat, composed_attention),
+                            results_in(at::kDouble, composed_attention), at::kFloat,
+                            term_magnitudes(x, at::kFloat)) == "");
+    for (const size_t i : {size_t{0}, size_t{1}}) {  // the output and the gradient of q
+      CHECK(fused[i][0].slice(1, 13).eq(0).all().item<bool>());
+      CHECK(fused[i][0].slice(1, 0, 13).ne(0).any(-1).all().item<bool>());
+    }
+  }
+}
+
+TEST_CASE("a position bias and sinks without a gradient give the same bits as with one", "[attention][policy]") {
+  for (const bool with_mixing : {false, true}) {
+    const at::Tensor q = at::randn({2, 2, 40, 16}), k = at::randn_like(q), v = at::randn_like(q),
+                     sinks = at::randn({2}), bias = at::randn({2, 40});
+    const auto results_of = [&](bool requires_gradient) {
+      AttentionSpec spec;
+      spec.causal = true;
+      spec.sinks = sinks.clone().requires_grad_(requires_gradient);
+      spec.position_bias = {bias.clone().requires_grad_(requires_gradient), {{0, 40, 0}}};
+      const at::Tensor leaf = q.clone().requires_grad_();
+      const at::Tensor out = with_mixing ? attention::head_mixing_cpu(leaf, k, v, at::ones({2, 2}), spec)
+                                         : attention::fused_cpu(leaf, k, v, spec);
+      out.sum().backward();
+      CHECK(spec.sinks.grad().defined() == requires_gradient);
+      CHECK(spec.position_bias.bias.grad().defined() == requires_gradient);
+      return Tensors{out.detach(), leaf.grad()};
+    };
+    const Tensors with_gradient = results_of(true), without_gradient = results_of(false);
+    CHECK(at::equal(with_gradient[0], without_gradient[0]));
+    CHECK(at::equal(with_gradient[1], without_gradient[1]));
+  }
+}
+
+TEST_CASE("AttentionSpec refuses sinks and position biases of other shapes, and key ranges without columns",
+          "[attention][policy]") {
+  const at::Tensor q = at::randn({1, 2, 10, 16}), k = at::randn({1, 2, 14, 16});
+  const auto error_of = [&](bool causal, const at::Tensor& sinks, const at::Tensor& bias,
+                            const std::vector<kernels::KeyRange>& key_ranges) -> std::string {
+    AttentionSpec spec;
+    spec.causal = causal, spec.sinks = sinks, spec.position_bias = {bias, key_ranges};
+    try {
+      attention::fused_cpu(q, k, k, spec);
+    } catch (const c10::Error& error) {
+      return error.what_without_backtrace();
+    }
+    return "";
+  };
+  const at::Tensor no_tensor;
+  CHECK(error_of(true, at::zeros({2}), at::zeros({2, 14}), {{0, 14, 0}}).empty());
+  CHECK(error_of(false, {}, at::zeros({2, 23}), {{0, 14, 0}}).empty());
+  CHECK(error_of(true, at::zeros({3}), no_tensor, {}).find("sinks: expected") != std::string::npos);
+  CHECK(error_of(true, at::zeros({2}, at::kDouble), no_tensor, {}).find("sinks: expected") != std::string::npos);
+  for (const at::Tensor& bias : {at::zeros({1, 14}), at::zeros({14, 2}).t(), at::zeros({2})})
+    CHECK(error_of(true, no_tensor, bias, {{0, 14, 0}}).find("position_bias.bias: expected") != std::string::npos);
+  for (const std::vector<kernels::KeyRange>& key_ranges :
+       {std::vector<kernels::KeyRange>{}, {{0, 13, 0}}, {{1, 13, 0}}, {{0, 4, 0}, {5, 9, 0}}, {{0, 14, 0}, {14, 0, 0}}})
+    CHECK(error_of(true, no_tensor, at::zeros({2, 40}), key_ranges).find("position_bias.key_ranges: expected") !=
+          std::string::npos);
+  CHECK(error_of(true, no_tensor, at::zeros({2, 13}), {{0, 14, 0}}).find("found columns from 0 to 13") !=
+        std::string::npos);
+  CHECK(error_of(true, no_tensor, at::zeros({2, 14}), {{0, 14, -1}}).find("found columns from -1 to 12") !=
+        std::string::npos);
+  CHECK(error_of(false, no_tensor, at::zeros({2, 22}), {{0, 14, 0}}).find("found columns from 0 to 22") !=
+        std::string::npos);
 }
 
 TEST_CASE(

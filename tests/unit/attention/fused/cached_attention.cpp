@@ -23,7 +23,8 @@ namespace {
 // of the error.
 std::string excess_error_of(const at::Tensor& actual, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                             const at::Tensor& m = {}, const attention::AttentionSpec& spec = {}) {
-  const reference::spec::Inputs x{{q, k, v, m, spec.head_scales, {}, {}, {}}, {}, spec, {}};
+  const reference::spec::Inputs x{
+      {q, k, v, m, spec.head_scales, {}, {}, {}, spec.sinks, spec.position_bias.bias}, {}, spec, {}};
   const auto composed_in = [&](at::ScalarType type) {
     return composed_attention(x, leaves_of(x, q.scalar_type(), type, at::kCPU)).detach();
   };
@@ -37,6 +38,20 @@ at::Tensor random_rows(int64_t num_rows, int64_t max_rows) {
       *rc::gen::container<std::vector<int64_t>>(static_cast<size_t>(*rc::gen::inRange<int64_t>(1, max_rows)),
                                                 rc::gen::inRange<int64_t>(0, num_rows)),
       at::kLong);
+}
+
+constexpr int64_t kNumDistances = 200;  // more than the positions of any cache of these tests
+
+// Adds a window, a soft cap, sinks and a position bias, each in half of the cases, to `spec`.
+void add_logit_terms(int64_t num_heads, attention::AttentionSpec& spec) {
+  if (*rc::gen::arbitrary<bool>()) spec.causal = true, spec.window = *rc::gen::inRange<int64_t>(1, 40);
+  if (*rc::gen::arbitrary<bool>()) spec.soft_cap = 2;
+  if (*rc::gen::arbitrary<bool>()) spec.sinks = at::randn({num_heads});
+  if (*rc::gen::arbitrary<bool>()) spec.position_bias.bias = at::randn({num_heads, kNumDistances});
+}
+// Sets the key range of the position bias for a query at position length - 1.
+void set_key_range(int64_t length, attention::AttentionSpec& spec) {
+  if (spec.position_bias.bias.defined()) spec.position_bias.key_ranges = {{0, length, kNumDistances - length}};
 }
 
 }  // namespace
@@ -54,6 +69,7 @@ TEST_CASE("cached_attention equals attention to contiguous keys after any reorde
     if (*rc::gen::arbitrary<bool>()) spec.scale = 0.3;
     for (int64_t head = 0; group_size > 1 && head < kv_heads * group_size; ++head)
       spec.kv_head_of.push_back(head / group_size);
+    add_logit_terms(kv_heads * group_size, spec);
     const auto random_tensor = [&](int64_t heads, int64_t length) {
       // Stored as (rows, length, heads, d), the layout of a joint projection.
       return at::randn({num_rows, length, heads, d}).to(type).transpose(1, 2);
@@ -66,6 +82,7 @@ TEST_CASE("cached_attention equals attention to contiguous keys after any reorde
     for (int step = 0; step < num_steps; ++step) {
       const at::Tensor q = random_tensor(kv_heads * group_size, 1), new_k = random_heads(1), new_v = random_heads(1);
       k = at::cat({k, new_k}, 2), v = at::cat({v, new_v}, 2);
+      set_key_range(k.size(2), spec);
       const int action = *rc::gen::inRange(0, 12);
       if (action == 0) {
         const auto [all_k, all_v] = cache.append(new_k, new_v);
@@ -113,11 +130,13 @@ TEST_CASE("head_mixing_decode_cpu equals head_mixing_cpu on contiguous keys afte
     attention::AttentionSpec spec;
     if (*rc::gen::arbitrary<bool>()) spec.normaliser = kernels::Normaliser::sigsoftmax;
     if (*rc::gen::arbitrary<bool>()) spec.head_scales = at::randn({value_heads});
+    add_logit_terms(heads, spec);
     const int num_steps = *rc::gen::inRange(1, 40);
     for (int step = 0; step < num_steps; ++step) {
       const at::Tensor q = random_heads(heads, 1, dk), new_k = random_heads(heads, 1, dk),
                        new_v = random_heads(value_heads, 1, dv);
       k = at::cat({k, new_k}, 2), v = at::cat({v, new_v}, 2);
+      set_key_range(k.size(2), spec);
       const at::Tensor m =
           *rc::gen::arbitrary<bool>() ? at::randn({heads, value_heads}) : at::randn({num_rows, 1, heads, value_heads});
       const int action = *rc::gen::inRange(0, 8);
