@@ -104,6 +104,9 @@ struct AttentionKernels {
   int max_head_size;  // maximum head size of queries and keys, and of values
   // Returns why attention without mixing does not support relative positions on the current GPU; null if it does.
   const char* (*relative_constraint)();
+  // Returns why attention without mixing does not support logit terms, that is, soft caps, sinks and position biases
+  // (AttentionParams), with or without relative positions; null if it does.
+  const char* (*logit_term_constraint)(bool has_relative_positions);
   // Returns the number of query tiles of the backward pass without mixing: the third size of dscale, du and dv_bias.
   int (*num_query_tiles)(const AttentionParams& params);
   // Returns the number of splits of the keys that is fastest in a forward pass without mixing on the current GPU.

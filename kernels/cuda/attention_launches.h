@@ -290,6 +290,11 @@ struct AttentionLaunches {
     return nullptr;
   }
 
+  // Returns why attention without mixing does not support logit terms; null if it does.
+  static const char* logit_term_constraint(bool /*has_relative_positions*/) {
+    return "soft caps, sinks and position biases";
+  }
+
   // Launches attention_forward(), with partial results if there are several splits.
   template <bool kComputeOut, class Launcher>
   static const char* forward_splits(const Launcher& launcher, const AttentionParams& params,

@@ -291,6 +291,12 @@ std::string why_no_gpu_relative_positions(at::ScalarType type, const LayerSpec& 
   return text_of(kernels_of(type, layer_spec).relative_constraint());
 }
 
+std::string why_no_gpu_logit_terms(at::ScalarType type, const LayerSpec& layer_spec, bool has_head_mixing,
+                                   bool has_relative_positions) {
+  if (has_head_mixing) return "soft caps, sinks and position biases with head mixing";
+  return text_of(kernels_of(type, layer_spec).logit_term_constraint(has_relative_positions));
+}
+
 std::string why_no_gpu_head_mixing(at::ScalarType type, const LayerSpec& layer_spec, bool has_relative_positions) {
   return text_of(kernels_of(type, layer_spec)
                      .head_mixing_constraint(static_cast<int>(layer_spec.heads),

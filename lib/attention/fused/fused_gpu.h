@@ -33,10 +33,14 @@ GpuKernels gpu_kernels(const at::Tensor& q, const at::Tensor& k, const at::Tenso
 // The kernels support the element type.
 std::string why_no_gpu_type(at::ScalarType type);
 // This build has kernels for the element type and the head sizes. Throws Error(device) if the limits of the current
-// GPU, which the next two constraints read, are unknown.
+// GPU, which the constraints on relative positions and on head mixing read, are unknown.
 std::string why_no_gpu_kernels(at::ScalarType type, const LayerSpec& layer_spec);
 // The current GPU can add relative positions without head mixing.
 std::string why_no_gpu_relative_positions(at::ScalarType type, const LayerSpec& layer_spec);
+// The kernels support logit terms: a soft cap, sinks or a position bias of AttentionSpec. A layer without logit terms
+// meets the constraint without a call. has_head_mixing, has_relative_positions: properties of the layer.
+std::string why_no_gpu_logit_terms(at::ScalarType type, const LayerSpec& layer_spec, bool has_head_mixing,
+                                   bool has_relative_positions);
 // The current GPU can mix the heads, with or without relative positions.
 std::string why_no_gpu_head_mixing(at::ScalarType type, const LayerSpec& layer_spec, bool has_relative_positions);
 

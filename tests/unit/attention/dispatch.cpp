@@ -53,12 +53,13 @@ Case decoding_case(const std::string& toml, std::function<void(Context&)> set_pa
   return c;
 }
 
-// Returns a table of GPU kernels that refuse relative positions and head mixing, in a build for head sizes up to 16.
-// The other members are null.
+// Returns a table of GPU kernels that refuse relative positions, logit terms and head mixing, in a build for head sizes
+// up to 16. The other members are null.
 const kernels::CudaApi& refusing_gpu_kernels() {
   static const kernels::AttentionKernels attention_kernels = [] {
     kernels::AttentionKernels table{};
     table.relative_constraint = [] { return "the emulated GPU adds no positions"; };
+    table.logit_term_constraint = [](bool) { return "the emulated GPU adds no logit terms"; };
     table.head_mixing_constraint = [](int, int, bool) { return "the emulated GPU mixes no heads"; };
     return table;
   }();

@@ -33,6 +33,7 @@ attention::GpuKernels emulated_kernels() {
         host::EmulatedGpu device;
         return Launches::relative_constraint(host::Launcher{device});
       },
+      Launches::logit_term_constraint,
       Launches::num_query_tiles,
       [](const AttentionParams& a, int64_t batch_size) {
         host::EmulatedGpu device;
