@@ -1,7 +1,8 @@
 // Attention with every option of kernels/attention_params.h, with head mixing or without, and its gradients, as naive
 // loops from the equations:
 //   A_j = Q_j K_jᵀ, with relative positions A_j[t, s] = (Q_j[t] + u_j) · K_j[s] + (Q_j[t] + v_j) · R_j[row of (t, s)];
-//   P_j = softmax(scale A_j) over the visible keys, or Sigsoftmax;  P̄_i = Σ_j M[j, i] (Z_j ∘ P_j);
+//   L_j = κ tanh(scale A_j / κ) + B_j[distance of (t, s)], without a soft cap κ scale A_j + B_j;
+//   P_j = softmax of L_j over the visible keys and a sink of logit ψ_j, or Sigsoftmax;  P̄_i = Σ_j M[j, i] (Z_j ∘ P_j);
 //   O_i = s_i (Z̄_i ∘ P̄_i) V_i, where one of Z and Z̄ is the dropout mask, the other is 1, and s_i is the head scale.
 // All arithmetic is in double precision, but `round` can round the matrices that the composed path stores to the type
 // of that path.
@@ -36,6 +37,12 @@ struct OracleCase {
   Doubles u, v_bias, r;
   int64_t num_distances = 0;
   std::vector<mh::kernels::KeyRange> key_ranges;  // ranges that cover all keys
+  Doubles sinks;                                  // ψ (heads); empty: no sinks. params.sinks is not read
+  // Position bias: B (heads, num_bias_distances), and ranges that cover all keys; empty: none. params.position_bias is
+  // not read.
+  Doubles position_bias;
+  int64_t num_bias_distances = 0;
+  std::vector<mh::kernels::KeyRange> bias_key_ranges;
   // Rounds Q + u and Q + v to the type in which the fused and the composed path store them, so that this rounding does
   // not count as an error.
   std::function<double(double)> round_biased_query = [](double x) { return x; };
@@ -54,8 +61,9 @@ struct OracleResult {
   Doubles dm, dscale;          // (batch, queries, heads, value_heads); (batch, value_heads)
   Doubles lse, lse_magnitude;  // (batch, heads, queries), lse infinite for fully masked rows; lse_magnitude = 1 + |lse|
   Doubles du, dv_bias, dr;     // shaped like u, v_bias and r
+  Doubles dsinks, dposition_bias;  // shaped like sinks and position_bias
   // Σ |term| of each entry. The rounding error of an entry is proportional to its Σ |term|.
-  Doubles du_magnitude, dv_bias_magnitude, dr_magnitude;
+  Doubles du_magnitude, dv_bias_magnitude, dr_magnitude, dsinks_magnitude, dposition_bias_magnitude;
   Doubles out_magnitude, dq_magnitude, dk_magnitude, dv_magnitude, dm_magnitude, dscale_magnitude;
   double logit_magnitude = 0;  // maximum of Σ |term| over all logits
 };
@@ -77,10 +85,16 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
   r.lse = r.lse_magnitude = zeros(c.batch * c.heads * queries);
   r.du = r.dv_bias = zeros(static_cast<int64_t>(c.u.size())), r.dr = zeros(static_cast<int64_t>(c.r.size()));
   r.du_magnitude = r.du, r.dv_bias_magnitude = r.dv_bias, r.dr_magnitude = r.dr;
-  std::vector<const mh::kernels::KeyRange*> range_of_key(static_cast<size_t>(keys));
-  for (const mh::kernels::KeyRange& key_range : c.key_ranges)
-    for (int64_t s = key_range.first_key; s < key_range.first_key + key_range.num_keys; ++s)
-      range_of_key[static_cast<size_t>(s)] = &key_range;
+  r.dsinks = zeros(static_cast<int64_t>(c.sinks.size())),
+  r.dposition_bias = zeros(static_cast<int64_t>(c.position_bias.size()));
+  r.dsinks_magnitude = r.dsinks, r.dposition_bias_magnitude = r.dposition_bias;
+  // Returns the row of the distance between query t and key s.
+  const auto row_of_distance = [&](const std::vector<mh::kernels::KeyRange>& key_ranges, int64_t t, int64_t s) {
+    const auto range = std::find_if(key_ranges.begin(), key_ranges.end(), [&](const mh::kernels::KeyRange& key_range) {
+      return s >= key_range.first_key && s < key_range.first_key + key_range.num_keys;
+    });
+    return range->first_row + queries - 1 - t + s - range->first_key;
+  };
   for (int64_t b = 0; b < c.batch; ++b)
     for (int64_t t = 0; t < queries; ++t) {
       const int64_t unpadded_keys =
@@ -101,19 +115,23 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
       };
       // Returns the offset in r of head j at the distance of query t and key s.
       const auto r_offset = [&](int64_t j, int64_t s) {
-        const mh::kernels::KeyRange& key_range = *range_of_key[static_cast<size_t>(s)];
-        return (j * c.num_distances + key_range.first_row + queries - 1 - t + s - key_range.first_key) * key_size;
+        return (j * c.num_distances + row_of_distance(c.key_ranges, t, s)) * key_size;
+      };
+      // Returns the index in position_bias of head j at the distance of query t and key s.
+      const auto bias_index = [&](int64_t j, int64_t s) {
+        return j * c.num_bias_distances + row_of_distance(c.bias_key_ranges, t, s);
       };
       const auto query = [&](int64_t j, int64_t e, const Doubles& bias) {
         const double x = at(q, ((b * c.heads + j) * queries + t) * key_size + e);
         return bias.empty() ? x : c.round_biased_query(x + at(bias, j * key_size + e));
       };
-      // probs, exponent_slopes: for each head of the logits, the probability of each key and the derivative of its
-      // exponent with respect to its logit. dmixed_probs: for each value head, the gradient of the mixed probability
-      // of each key.
-      std::vector<Doubles> probs, exponent_slopes, dmixed_probs, dmixed_magnitude;
+      // probs, exponent_slopes, cap_slopes: for each head of the logits, the probability of each key, the derivative of
+      // its exponent with respect to its logit, and the derivative of the soft cap. sink_probs: probability of the sink
+      // of each head. dmixed_probs: for each value head, the gradient of the mixed probability of each key.
+      std::vector<Doubles> probs, exponent_slopes, cap_slopes, dmixed_probs, dmixed_magnitude;
+      Doubles sink_probs;
       for (int64_t j = 0; j < c.heads; ++j) {
-        Doubles a = zeros(keys), slopes = zeros(keys);
+        Doubles a = zeros(keys), slopes = zeros(keys), slopes_of_cap(static_cast<size_t>(keys), 1.0);
         double max_logit = -std::numeric_limits<double>::infinity(), sum = 0;
         for (int64_t s = first; s < end; ++s) {
           double x = 0, distance_logit = 0, magnitude = 0;
@@ -121,9 +139,19 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
           for (int64_t e = 0; e < key_size; ++e) add(x, query(j, e, c.u) * at(k, k_offset(j, s) + e));
           for (int64_t e = 0; e < key_size && !c.r.empty(); ++e)
             add(distance_logit, query(j, e, c.v_bias) * at(c.r, r_offset(j, s) + e));
-          r.logit_magnitude = std::max(r.logit_magnitude, magnitude * std::abs(static_cast<double>(p.scale)));
+          magnitude *= std::abs(static_cast<double>(p.scale));
           if (!c.r.empty()) x = c.round(x) + c.round(distance_logit);
           x = c.round(x * static_cast<double>(p.scale));
+          if (p.soft_cap > 0) {
+            const double ratio = std::tanh(x / static_cast<double>(p.soft_cap));
+            x = c.round(static_cast<double>(p.soft_cap) * ratio);
+            slopes_of_cap[static_cast<size_t>(s)] = 1 - ratio * ratio;
+          }
+          if (!c.position_bias.empty()) {
+            const double bias = at(c.position_bias, bias_index(j, s));
+            x = c.round(x + bias), magnitude += std::abs(bias);
+          }
+          r.logit_magnitude = std::max(r.logit_magnitude, magnitude);
           slopes[static_cast<size_t>(s)] = 1;
           if (p.normaliser == mh::kernels::Normaliser::sigsoftmax) {
             slopes[static_cast<size_t>(s)] = 2 - 1 / (1 + std::exp(-x));
@@ -132,13 +160,17 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
           a[static_cast<size_t>(s)] = x, max_logit = std::max(max_logit, x);
         }
         const bool any_visible = std::isfinite(max_logit);
+        const double sink = c.sinks.empty() ? -std::numeric_limits<double>::infinity() : at(c.sinks, j);
+        max_logit = std::max(max_logit, sink);
         for (int64_t s = first; s < end; ++s) sum += any_visible ? std::exp(at(a, s) - max_logit) : 0;
+        if (any_visible) sum += std::exp(sink - max_logit);
+        sink_probs.push_back(any_visible ? std::exp(sink - max_logit) / sum : 0);
         const auto lse_index = static_cast<size_t>((b * c.heads + j) * queries + t);
         r.lse[lse_index] = any_visible ? max_logit + std::log(sum) : HUGE_VAL;
         r.lse_magnitude[lse_index] = 1 + std::abs(r.lse[lse_index]);
         for (int64_t s = 0; s < keys; ++s)
           a[static_cast<size_t>(s)] = any_visible && s >= first && s < end ? std::exp(at(a, s) - max_logit) / sum : 0;
-        probs.push_back(a), exponent_slopes.push_back(slopes);
+        probs.push_back(a), exponent_slopes.push_back(slopes), cap_slopes.push_back(slopes_of_cap);
       }
       for (int64_t i = 0; i < c.value_heads; ++i) {
         Doubles x = zeros(keys), x_magnitude = x, dx = x, dx_magnitude = x;
@@ -196,12 +228,21 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
           const int64_t i = ((b * c.value_heads + j) * queries + t) * value_size + e;
           delta += at(r.out, i) * at(dout, i);
         }
+        if (!c.sinks.empty()) {
+          r.dsinks[static_cast<size_t>(j)] -= at(sink_probs, j) * delta;
+          r.dsinks_magnitude[static_cast<size_t>(j)] += at(sink_probs, j) * delta_magnitude;
+        }
         for (int64_t s = first; s < end; ++s) {
-          const double ds = c.round(at(p_j, s) * (at(dp, s) - delta) * at(exponent_slopes[static_cast<size_t>(j)], s)) *
-                            static_cast<double>(p.scale);
-          const double ds_magnitude = at(p_j, s) * (at(dp_magnitude, s) + delta_magnitude) *
-                                      at(exponent_slopes[static_cast<size_t>(j)], s) *
-                                      std::abs(static_cast<double>(p.scale));
+          const double exponent_slope = at(exponent_slopes[static_cast<size_t>(j)], s),
+                       cap_slope = at(cap_slopes[static_cast<size_t>(j)], s);
+          const double dlogit = c.round(at(p_j, s) * (at(dp, s) - delta) * exponent_slope),
+                       dlogit_magnitude = at(p_j, s) * (at(dp_magnitude, s) + delta_magnitude) * exponent_slope;
+          if (!c.position_bias.empty()) {
+            r.dposition_bias[static_cast<size_t>(bias_index(j, s))] += dlogit;
+            r.dposition_bias_magnitude[static_cast<size_t>(bias_index(j, s))] += dlogit_magnitude;
+          }
+          const double ds = (p.soft_cap > 0 ? c.round(dlogit * cap_slope) : dlogit) * static_cast<double>(p.scale),
+                       ds_magnitude = dlogit_magnitude * cap_slope * std::abs(static_cast<double>(p.scale));
           const auto add = [&](Doubles& to, Doubles& to_magnitude, int64_t i, double x) {
             to[static_cast<size_t>(i)] += ds * x, to_magnitude[static_cast<size_t>(i)] += ds_magnitude * std::abs(x);
           };
