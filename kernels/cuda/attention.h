@@ -44,7 +44,7 @@ struct AttentionTensors {
   // heads that share a key/value head.
   bool has_one_reader_per_kv_head = true;
   float* lse = nullptr;    // (batch, heads, queries): log-sum-exp, nats; +inf for a fully masked row
-  float* delta = nullptr;  // (batch, heads, queries): scratch of the backward pass without mixing
+  float* delta = nullptr;  // (batch, heads, queries): rowsum(dout ∘ out), written by the backward pass without mixing
   // Scratch of the backward pass with mixing: sums of the recomputed probabilities; statistics for the gradients.
   float* prob_sums = nullptr;         // (batch, heads, queries)
   QueryStats* query_stats = nullptr;  // (batch * heads * queries + kStatsPadding)
@@ -58,6 +58,10 @@ struct AttentionTensors {
   // over the batch. du and dv_bias (batch, heads, num_query_tiles(), key_size), only without mixing: the caller sums
   // them over the batch and the tiles.
   float *du = nullptr, *dv_bias = nullptr, *dr = nullptr;
+  // Gradient of the position bias (batch, heads, distances), only without mixing: the caller sums it over the batch.
+  // Null: not computed. The gradient of the sinks follows from lse and delta: a sink ψ of a head has the gradient
+  // -Σ exp(ψ - lse) delta, summed over the batch and the queries.
+  float* dposition_bias = nullptr;
   // With relative positions and head mixing, q_u is q + u and q_v is q + v, each rounded to the type of the kernels; dq
   // is the gradient of q_u, and dq_v of q_v; the forward pass also reads q. In all other calls q_v and dq_v are unused,
   // and q_u is null or q itself.
@@ -104,8 +108,8 @@ struct AttentionKernels {
   int max_head_size;  // maximum head size of queries and keys, and of values
   // Returns why attention without mixing does not support relative positions on the current GPU; null if it does.
   const char* (*relative_constraint)();
-  // Returns why attention without mixing does not support logit terms, that is, soft caps, sinks and position biases
-  // (AttentionParams), with or without relative positions; null if it does.
+  // Returns why attention without mixing does not support logit terms, that is, a soft cap, sinks, a position bias
+  // or a window without a causal mask (AttentionParams), with or without relative positions; null if it does.
   const char* (*logit_term_constraint)(bool has_relative_positions);
   // Returns the number of query tiles of the backward pass without mixing: the third size of dscale, du and dv_bias.
   int (*num_query_tiles)(const AttentionParams& params);

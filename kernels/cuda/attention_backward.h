@@ -12,6 +12,9 @@
 // gradient, and streamed / 2 for each of P and dP. For head size 64 in bf16 and 2 stages, the dQ kernel streams tiles
 // of 32 keys and takes 36 KiB and 32 + 2 * 16 accumulators; the dK and dV kernel streams tiles of 64 queries and takes
 // 54 KiB and 2 * 32 + 2 * 32 accumulators. For 512 positions of 16 heads, each kernel has 128 blocks per batch row.
+//
+// Kernels with kLogitTerms recompute the logit and its derivative with respect to the product from the product in
+// registers, so they have no further accumulators. Sinks are in the log-sum-exp and change neither kernel.
 #pragma once
 
 #include "cuda/attention_forward.h"
@@ -82,7 +85,7 @@ MH_DEVICE void store_column_sums(const Thread& thread, const Accumulator (&sums)
 // Computes dq and, for each tile of queries, partial gradients: dscale (batch, heads, tiles) of the head scales, if
 // dscale is not null; du and dv_bias (batch, heads, tiles, key_size) of u and v, if kRelative. Grid: (tiles of queries,
 // batch * heads, kSize / kColumns).
-template <class T, int kSize, bool kRelative, class Thread>
+template <class T, int kSize, bool kRelative, bool kLogitTerms, class Thread>
 MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionParams& params,
                                         const KernelTensors<T>& tensors,
                                         typename QueryGradientTiles<T, kSize, kRelative>::Shared& shared) {
@@ -93,7 +96,7 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionPar
   const int queries = static_cast<int>(params.queries), g = thread.lane() / 4, t = thread.lane() % 4;
   const int tile = thread.blocks_x() - 1 - thread.block_x(), first = tile * Traits::kQueries,
             row = first + thread.warp() * 16 + g;
-  const IndexRange visible_range = visible_keys(params, b, first, Traits::kQueries);
+  const IndexRange visible_range = visible_keys<kLogitTerms>(params, b, first, Traits::kQueries);
   load_tile<Traits::kQueries, kSize, Traits::kStride>(
       thread, shared.q, matrix_of_head(q, b, head, queries, params.key_size, params.has_aligned_rows), first);
   load_tile<Traits::kQueries, kSize, Traits::kStride>(
@@ -114,24 +117,31 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionPar
   const int column = Traits::kColumns < kSize ? thread.block_z() * Traits::kColumns : 0;
   Accumulator sums[Traits::kColumns / 8], distance_sums[kRelative ? Traits::kColumns / 8 : 1];
   const int warp_offset = thread.warp() * 16 * Traits::kStride;
-  for_each_key_tile<Traits, T, kSize, kRelative, true>(
+  [[maybe_unused]] const LogitTerms logit_terms(params, head);
+  for_each_key_tile<Traits, T, kSize, kRelative, kLogitTerms, true>(
       thread, params, tensors, {b, head, first, visible_range}, shared,
-      [&](int s, int end, int stage, [[maybe_unused]] int ring_row) {
+      [&](int s, int end, int stage, [[maybe_unused]] int ring_row, [[maybe_unused]] int distance_column) {
         thread.barrier();
         Accumulator p[Traits::kKeys / 8], dp[Traits::kKeys / 8];
         multiply_transposed<kSize, Traits::kStride>(thread, p, shared.q + warp_offset, shared.k[stage]);
         if constexpr (kRelative) shared.add_position_term(thread, p, ring_row);
-        apply_mask<false>(thread, params, end, first + thread.warp() * 16, s, p);
+        apply_mask<false, kLogitTerms>(thread, params, end, first + thread.warp() * 16, s, p);
         multiply_transposed<kSize, Traits::kStride>(thread, dp, shared.dout + warp_offset, shared.v[stage]);
         if (params.has_dropout()) apply_dropout(params, b, head, row, s + 2 * t, dp);
-        dispatch_normaliser(params, [&](const auto& normaliser) {
+        dispatch_normaliser<kLogitTerms>(params, [&](const auto& normaliser) {
           MH_FOR (n, Traits::kKeys / 8)
             MH_FOR (i, 4) {
               float& x = p[n].x[i];
-              const float product = x, grad = dp[n].x[i];
+              float product = x;  // with logit terms, the logit
+              [[maybe_unused]] float logit_slope;
+              if constexpr (kLogitTerms)
+                product = logit_terms.logit(thread, product,
+                                            distance_column + n * 8 + 2 * t + i % 2 - (row + i / 2 * 8), logit_slope);
+              const float grad = dp[n].x[i];
               x = thread.exp2(normaliser.log2_numerator(thread, product) - lse2[i / 2]);
               dscale += x * grad;
               x = normaliser.multiply_slope(thread, x * (grad * head_scale - delta[i / 2]), x, product);
+              if constexpr (kLogitTerms) x *= logit_slope;
             }
         });
         multiply_add<Traits::kColumns, Traits::kStride>(thread, sums, p, shared.k[stage] + column);
@@ -186,7 +196,7 @@ struct KeyGradientTiles {
 // params.value_head(head) of dv, and otherwise to head `head` of dk and dv. Padding keys get zeros. Grid: (tiles
 // of keys, batch * heads). kRelative: each key range begins a new tile, so the grid may have more blocks than there are
 // tiles; blocks without a tile return at once.
-template <class T, int kSize, bool kComputeDk, bool kComputeDv, bool kRelative, class Thread>
+template <class T, int kSize, bool kComputeDk, bool kComputeDv, bool kRelative, bool kLogitTerms, class Thread>
 MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParams& params,
                                       const KernelTensors<T>& tensors,
                                       typename KeyGradientTiles<T, kSize, kRelative>::Shared& shared) {
@@ -204,7 +214,7 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
     first = tile.first, key_end = tile.end;
   }
   const int row = first + thread.warp() * 16 + g;
-  const IndexRange query_range = attending_queries(params, b, first, Traits::kKeys, key_end);
+  const IndexRange query_range = attending_queries<kLogitTerms>(params, b, first, Traits::kKeys, key_end);
   const int num_unpadded_keys = num_unpadded_keys_of(params, b, key_end);
   const T *q_data = row_of(q, b, head, 0), *dout_data = row_of(dout, b, head, 0);
   const auto load_queries = [&](int i, int stage, [[maybe_unused]] int ring_row, [[maybe_unused]] bool is_first) {
@@ -229,13 +239,19 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
   Accumulator dk_sums[kComputeDk ? kSize / 8 : 2], dv_sums[kComputeDv ? kSize / 8 : 2];
   const int warp_offset = thread.warp() * 16 * Traits::kStride;
   const int64_t stats_offset = thread.block_y() * params.queries;  // index of lse and delta of query 0
+  [[maybe_unused]] const LogitTerms logit_terms(params, head);
+  // Columns of the position bias for query 0 and a lane's two keys.
+  [[maybe_unused]] int distance_columns[2] = {0, 0};
+  if constexpr (kLogitTerms) {
+    MH_FOR (r, 2) distance_columns[r] = distance_column_of_key(params, row + 8 * r);
+  }
   const auto visit = [&](int i, int stage, [[maybe_unused]] int ring_row) {
     if constexpr (kRelative) add_biases<Traits::kQueries, kSize>(thread, params, head, shared.q[stage], shared.q_v);
     thread.barrier();
     Accumulator p[Traits::kQueries / 8], ds[kComputeDk ? Traits::kQueries / 8 : 2];  // transposed (keys, queries)
     multiply_transposed<kSize, Traits::kStride>(thread, p, shared.k + warp_offset, shared.q[stage]);
     if constexpr (kRelative) shared.add_position_term(thread, p, ring_row);
-    apply_mask<true>(thread, params, num_unpadded_keys, i, first + thread.warp() * 16, p);
+    apply_mask<true, kLogitTerms>(thread, params, num_unpadded_keys, i, first + thread.warp() * 16, p);
     if constexpr (kComputeDk)
       multiply_transposed<kSize, Traits::kStride>(thread, ds, shared.v + warp_offset, shared.dout[stage]);
     // scaled_dropout_of(4 * n + x) returns the head's scale times the dropout factor of the probability in p[n].x[x].
@@ -248,17 +264,22 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
           [[maybe_unused]] const float delta = kComputeDk && in_range ? tensors.delta[stats_offset + query] : 0;
           MH_FOR (r, 2) {
             float& x = p[n].x[2 * r + e];
-            const float product = x, scaled_dropout = scaled_dropout_of(4 * n + 2 * r + e);
+            float product = x;  // with logit terms, the logit
+            [[maybe_unused]] float logit_slope;
+            if constexpr (kLogitTerms)
+              product = logit_terms.logit(thread, product, distance_columns[r] - query, logit_slope);
+            const float scaled_dropout = scaled_dropout_of(4 * n + 2 * r + e);
             x = thread.exp2(normaliser.log2_numerator(thread, product) - lse2);
             if constexpr (kComputeDk) {
               float& y = ds[n].x[2 * r + e];
               y = normaliser.multiply_slope(thread, x * (y * scaled_dropout - delta), x, product);
+              if constexpr (kLogitTerms) y *= logit_slope;
             }
             x *= scaled_dropout;
           }
         }
     };
-    dispatch_normaliser(params, [&](const auto& normaliser) {
+    dispatch_normaliser<kLogitTerms>(params, [&](const auto& normaliser) {
       if (!params.has_dropout()) return to_gradients(normaliser, [&](int) { return head_scale; });
       const uint32_t dropout_keep_bits =
           dropout_keep_bits_transposed<Traits::kQueries / 8>(params, b, head, i + 2 * t, row);

@@ -103,10 +103,12 @@ struct QueryTile {
 };
 
 // Streams the keys visible to a query tile through shared.k, in tiles of Traits::kKeys keys, and, if kLoadValues, their
-// values through shared.v. Calls visit(s, end, stage, ring_row) for each tile, where s is its first key, `end` is the
-// end of the visible keys, and `stage` and `ring_row` are as in for_each_tile(). Called by all threads of a block. With
-// relative positions a tile is within one key range, and `end` is the end of the visible keys of this key range.
-template <class Traits, class T, int kSize, bool kRelative, bool kLoadValues, class Thread, class Shared, class Visit>
+// values through shared.v. Calls visit(s, end, stage, ring_row, distance_column) for each tile, where s is its first
+// key, `end` is the end of the visible keys, and `stage` and `ring_row` are as in for_each_tile(). Called by all
+// threads of a block. With relative positions or a position bias a tile is within one key range, and `end` is the end
+// of the visible keys of this key range. distance_column: with a position bias, the column for query 0 and key s.
+template <class Traits, class T, int kSize, bool kRelative, bool kLogitTerms, bool kLoadValues, class Thread,
+          class Shared, class Visit>
 MH_DEVICE void for_each_key_tile(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors,
                                  const QueryTile& tile, Shared& shared, const Visit& visit) {
   const int64_t b = tile.b, head = tile.head;
@@ -114,8 +116,16 @@ MH_DEVICE void for_each_key_tile(const Thread& thread, const AttentionParams& pa
   const StridedTensor<const T>&k = tensors.k, &v = tensors.v;
   const T* k_data = row_of(k, b, params.key_head(head), 0);
   const T* v_data = kLoadValues ? row_of(v, b, params.value_head(head), 0) : nullptr;
-  for (int range_index = 0; range_index < (kRelative ? params.relative.num_key_ranges : 1); ++range_index) {
+  const bool has_position_bias = kLogitTerms && params.has_position_bias();
+  const int num_key_ranges = kRelative           ? params.relative.num_key_ranges
+                             : has_position_bias ? params.position_bias.num_key_ranges
+                                                 : 1;
+  for (int range_index = 0; range_index < num_key_ranges; ++range_index) {
     IndexRange range = tile.visible_range;
+    if (has_position_bias) {
+      range = intersect(tile.visible_range, params.position_bias.key_ranges[range_index]);
+      if (range.first >= range.end) continue;
+    }
     if constexpr (kRelative) {
       range = intersect(tile.visible_range, params.relative.key_ranges[range_index]);
       if (range.first >= range.end) continue;
@@ -133,7 +143,10 @@ MH_DEVICE void for_each_key_tile(const Thread& thread, const AttentionParams& pa
     };
     for_each_tile<Traits::kStages, Traits::kKeys>(
         thread, range.first, range.end, load, [](int ring_row) { return Shared::next_ring_row(ring_row); },
-        [&](int s, int stage, int ring_row) { visit(s, range.end, stage, ring_row); });
+        [&](int s, int stage, int ring_row) {
+          visit(s, range.end, stage, ring_row,
+                has_position_bias ? distance_row(params, params.position_bias.key_ranges[range_index], 0, s) : 0);
+        });
   }
 }
 
@@ -162,7 +175,10 @@ MH_DEVICE float lse_of(const Thread& thread, float running_max, float running_su
 // Computes tensors.out and tensors.lse; lse is +inf for a fully masked row. Without kComputeOut it computes only
 // tensors.lse and does not access v and out. With several splits it writes only tensors.partial_out, and
 // combine_splits() writes tensors.out and tensors.lse. Grid: (tiles of queries, batch * heads, num_splits).
-template <class T, int kSize, bool kComputeOut, bool kRelative, class Thread>
+//
+// With kLogitTerms the running maximum and sum of the first split begin with the sink, so that combine_splits() does
+// not read sinks; a soft cap takes one tanh and a position bias one load, through the L1 cache, for each logit.
+template <class T, int kSize, bool kComputeOut, bool kRelative, bool kLogitTerms, class Thread>
 MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors,
                                  typename AttentionTiles<T, kSize, kRelative>::Shared& shared) {
   using Traits = AttentionTiles<T, kSize, kRelative>;
@@ -172,8 +188,8 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& pa
   const int queries = static_cast<int>(params.queries), g = thread.lane() / 4, t = thread.lane() % 4;
   // The last query tiles are computed first, since under a causal mask they see the most keys.
   const int first = (thread.blocks_x() - 1 - thread.block_x()) * Traits::kQueries, row = first + thread.warp() * 16 + g;
-  const IndexRange visible_range =
-      split_of(visible_keys(params, b, first, Traits::kQueries), Traits::kKeys, thread.block_z(), tensors.num_splits);
+  const IndexRange visible_range = split_of(visible_keys<kLogitTerms>(params, b, first, Traits::kQueries),
+                                            Traits::kKeys, thread.block_z(), tensors.num_splits);
   load_tile<Traits::kQueries, kSize, Traits::kStride>(
       thread, shared.q, matrix_of_head(q, b, head, queries, params.key_size, params.has_aligned_rows), first);
   if constexpr (kRelative) {
@@ -184,22 +200,41 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& pa
 
   Accumulator o[kSize / 8];
   float running_max[2] = {-INFINITY, -INFINITY}, running_sum[2] = {0, 0};
+  if (kLogitTerms && params.sinks != nullptr && thread.block_z() == 0) {
+    // The lanes of a row add up their sums, so that only lane t = 0 counts the sink. A fully masked row has no sink:
+    // its log-sum-exp is +inf.
+    MH_FOR (r, 2) {
+      const IndexRange row_keys = visible_keys<kLogitTerms>(params, b, row + 8 * r, 1);
+      if (row + 8 * r >= queries || row_keys.first >= row_keys.end) continue;
+      running_max[r] = params.sinks[head] * kLog2E, running_sum[r] = t == 0 ? 1 : 0;
+    }
+  }
+  [[maybe_unused]] const LogitTerms logit_terms(params, head);
   T* const warp_q = shared.q + thread.warp() * 16 * Traits::kStride;
-  for_each_key_tile<Traits, T, kSize, kRelative, kComputeOut>(
+  for_each_key_tile<Traits, T, kSize, kRelative, kLogitTerms, kComputeOut>(
       thread, params, tensors, {b, head, first, visible_range}, shared,
-      [&](int s, int end, int stage, [[maybe_unused]] int ring_row) {
+      [&](int s, int end, int stage, [[maybe_unused]] int ring_row, [[maybe_unused]] int distance_column) {
         thread.barrier();
         Accumulator p[Traits::kKeys / 8];
         multiply_transposed<kSize, Traits::kStride>(thread, p, warp_q, shared.k[stage]);
         if constexpr (kRelative) shared.add_position_term(thread, p, ring_row);
-        apply_mask<false>(thread, params, end, first + thread.warp() * 16, s, p);
+        apply_mask<false, kLogitTerms>(thread, params, end, first + thread.warp() * 16, s, p);
+        if constexpr (kLogitTerms) {
+          MH_FOR (n, Traits::kKeys / 8)
+            MH_FOR (i, 4) {
+              float unused_slope;
+              p[n].x[i] = logit_terms.logit(thread, p[n].x[i],
+                                            distance_column + n * 8 + 2 * t + i % 2 - (row + i / 2 * 8), unused_slope);
+            }
+        }
         // For softmax the scale of the logits is applied in the exponents; since it is positive, the same key has the
         // maximum before and after scaling.
-        float factor = params.scale * kLog2E;
+        float factor = (kLogitTerms ? 1 : params.scale) * kLog2E;
         if (params.normaliser == Normaliser::sigsoftmax) {
           factor = 1;
           MH_FOR (n, Traits::kKeys / 8)
-            MH_FOR (i, 4) p[n].x[i] = SigsoftmaxExponent{params.scale}.log2_numerator(thread, p[n].x[i]);
+            MH_FOR (i, 4)
+              p[n].x[i] = SigsoftmaxExponent{kLogitTerms ? 1 : params.scale}.log2_numerator(thread, p[n].x[i]);
         }
         MH_FOR (r, 2) {
           float new_max = p[0].x[2 * r];

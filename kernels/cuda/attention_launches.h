@@ -42,7 +42,8 @@ inline int best_num_splits(int64_t num_blocks, int num_tiles, int num_concurrent
 }
 
 // The bodies of the kernels without head mixing. kThreads: number of threads of a block. Traits: tile sizes.
-template <class T, int kSize, bool kComputeOut, bool kRelative>
+// kLogitTerms: whether the kernel computes logit terms (cuda/probability.h).
+template <class T, int kSize, bool kComputeOut, bool kRelative, bool kLogitTerms>
 struct Forward {
   using Traits = AttentionTiles<T, kSize, kRelative>;
   static constexpr int kThreads = Traits::kThreads;
@@ -50,8 +51,8 @@ struct Forward {
   KernelTensors<T> tensors;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    attention_forward<T, kSize, kComputeOut, kRelative>(thread, params, tensors,
-                                                        *static_cast<typename Traits::Shared*>(memory));
+    attention_forward<T, kSize, kComputeOut, kRelative, kLogitTerms>(thread, params, tensors,
+                                                                     *static_cast<typename Traits::Shared*>(memory));
   }
 };
 
@@ -77,7 +78,7 @@ struct AttentionDelta {
   }
 };
 
-template <class T, int kSize, bool kRelative>
+template <class T, int kSize, bool kRelative, bool kLogitTerms>
 struct QueryGradient {
   using Traits = QueryGradientTiles<T, kSize, kRelative>;
   static constexpr int kThreads = Traits::kThreads;
@@ -85,12 +86,12 @@ struct QueryGradient {
   KernelTensors<T> tensors;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    attention_query_gradient<T, kSize, kRelative>(thread, params, tensors,
-                                                  *static_cast<typename Traits::Shared*>(memory));
+    attention_query_gradient<T, kSize, kRelative, kLogitTerms>(thread, params, tensors,
+                                                               *static_cast<typename Traits::Shared*>(memory));
   }
 };
 
-template <class T, int kSize, bool kComputeDk, bool kComputeDv, bool kRelative>
+template <class T, int kSize, bool kComputeDk, bool kComputeDv, bool kRelative, bool kLogitTerms>
 struct KeyGradient {
   using Traits = KeyGradientTiles<T, kSize, kRelative>;
   static constexpr int kThreads = Traits::kThreads;
@@ -98,8 +99,8 @@ struct KeyGradient {
   KernelTensors<T> tensors;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    attention_key_gradient<T, kSize, kComputeDk, kComputeDv, kRelative>(thread, params, tensors,
-                                                                        *static_cast<typename Traits::Shared*>(memory));
+    attention_key_gradient<T, kSize, kComputeDk, kComputeDv, kRelative, kLogitTerms>(
+        thread, params, tensors, *static_cast<typename Traits::Shared*>(memory));
   }
 };
 
@@ -111,7 +112,21 @@ struct DistanceGradient {
   KernelTensors<T> tensors;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    attention_distance_gradient<T, kSize>(thread, params, tensors, *static_cast<typename Traits::Shared*>(memory));
+    attention_distance_gradient<T, kSize, false>(thread, params, tensors,
+                                                 *static_cast<typename Traits::Shared*>(memory));
+  }
+};
+
+template <class T, int kSize>
+struct PositionBiasGradient {
+  using Traits = DistanceGradientTiles<T, kSize, true>;
+  static constexpr int kThreads = Traits::kThreads;
+  AttentionParams params;
+  KernelTensors<T> tensors;
+  template <class Thread>
+  MH_DEVICE void operator()(const Thread& thread, void* memory) const {
+    attention_distance_gradient<T, kSize, true>(thread, params, tensors,
+                                                *static_cast<typename Traits::Shared*>(memory));
   }
 };
 
@@ -273,15 +288,15 @@ struct AttentionLaunches {
   static int num_query_tiles(const AttentionParams& params) {
     return num_tiles_of(params.queries, params.has_relative_positions()
                                             ? 16 * kRelativeWarps<T, kSize>
-                                            : QueryGradient<T, kSize, false>::Traits::kQueries);
+                                            : QueryGradient<T, kSize, false, false>::Traits::kQueries);
   }
 
   // Returns why attention without mixing does not support relative positions; null if it does.
   template <class Launcher>
   static const char* relative_constraint(const Launcher& launcher) {
-    constexpr size_t bytes[] = {sizeof(typename Forward<T, kSize, true, true>::Traits::Shared),
-                                sizeof(typename QueryGradient<T, kSize, true>::Traits::Shared),
-                                sizeof(typename KeyGradient<T, kSize, true, true, true>::Traits::Shared),
+    constexpr size_t bytes[] = {sizeof(typename Forward<T, kSize, true, true, false>::Traits::Shared),
+                                sizeof(typename QueryGradient<T, kSize, true, false>::Traits::Shared),
+                                sizeof(typename KeyGradient<T, kSize, true, true, true, false>::Traits::Shared),
                                 sizeof(typename DistanceGradient<T, kSize>::Traits::Shared)};
     for (const size_t block_bytes : bytes) {
       if (block_bytes > static_cast<size_t>(launcher.max_shared_memory()))
@@ -290,24 +305,41 @@ struct AttentionLaunches {
     return nullptr;
   }
 
-  // Returns why attention without mixing does not support logit terms; null if it does.
-  static const char* logit_term_constraint(bool /*has_relative_positions*/) {
-    return "soft caps, sinks and position biases";
+  // Returns why attention without mixing does not support logit terms; null if it does. They are compiled for one head
+  // size only, since they add four kernels to each.
+  template <class Launcher>
+  static const char* logit_term_constraint(const Launcher& launcher, bool has_relative_positions) {
+    if constexpr (!kHasLogitTerms) {
+      return "logit terms (soft cap, sinks, position bias, two-sided window) in kernels of another head size than 64";
+    } else {
+      if (has_relative_positions)
+        return "logit terms (soft cap, sinks, position bias, two-sided window) with relative positions";
+      return sizeof(typename PositionBiasGradient<T, kSize>::Traits::Shared) <=
+                     static_cast<size_t>(launcher.max_shared_memory())
+                 ? nullptr
+                 : "logit terms whose tiles exceed the shared memory of a block";
+    }
   }
 
   // Launches attention_forward(), with partial results if there are several splits.
   template <bool kComputeOut, class Launcher>
   static const char* forward_splits(const Launcher& launcher, const AttentionParams& params,
                                     const AttentionTensors& tensors) {
-    if (!params.has_relative_positions()) return launch_forward<kComputeOut, false>(launcher, params, tensors);
+    if (has_logit_terms(params)) {
+      if (const char* problem = logit_term_constraint(launcher, params.has_relative_positions())) return problem;
+      if constexpr (kHasLogitTerms && kComputeOut) return launch_forward<true, false, true>(launcher, params, tensors);
+      return kMixedLogitTerms;  // only head mixing computes the log-sum-exp without outputs
+    }
+    if (!params.has_relative_positions()) return launch_forward<kComputeOut, false, false>(launcher, params, tensors);
     if (const char* problem = relative_constraint(launcher)) return problem;
-    return launch_forward<kComputeOut, true>(launcher, params, tensors);
+    return launch_forward<kComputeOut, true, false>(launcher, params, tensors);
   }
   template <class Launcher>
   static int num_splits(const Launcher& launcher, const AttentionParams& params, int64_t batch) {
     const auto best_for_tiles = [&](auto tiles) {
       constexpr int queries = decltype(tiles)::kQueries;
-      const int64_t num_visible = params.window > 0 ? std::min(params.keys, params.window + queries - 1) : params.keys;
+      const int64_t window_size = params.causal ? params.window : 2 * params.window - 1,
+                    num_visible = params.window > 0 ? std::min(params.keys, window_size + queries - 1) : params.keys;
       return best_num_splits(num_tiles_of(params.queries, queries) * batch * params.value_heads,
                              num_tiles_of(num_visible, decltype(tiles)::kKeys), launcher.num_multiprocessors());
     };
@@ -323,13 +355,19 @@ struct AttentionLaunches {
   template <class Launcher>
   static const char* backward(const Launcher& launcher, const AttentionParams& params,
                               const AttentionTensors& tensors) {
-    if (const char* problem = params.has_relative_positions() ? relative_constraint(launcher) : nullptr) return problem;
+    const char* constraint = has_logit_terms(params) ? logit_term_constraint(launcher, params.has_relative_positions())
+                             : params.has_relative_positions() ? relative_constraint(launcher)
+                                                               : nullptr;
+    if (constraint != nullptr) return constraint;
     const AttentionDelta<T> delta{params, KernelTensors<T>(tensors)};
     if (const char* problem =
             launcher(Grid{num_tiles_of(params.queries, 4), num_batch_heads(params, tensors)}, delta.kThreads, 0, delta))
       return problem;
-    return params.has_relative_positions() ? launch_gradients<true>(launcher, params, tensors)
-                                           : launch_gradients<false>(launcher, params, tensors);
+    if constexpr (kHasLogitTerms) {
+      if (has_logit_terms(params)) return launch_gradients<false, true>(launcher, params, tensors);
+    }
+    return params.has_relative_positions() ? launch_gradients<true, false>(launcher, params, tensors)
+                                           : launch_gradients<false, false>(launcher, params, tensors);
   }
 
   // Returns why `heads` query heads cannot be mixed to `value_heads` value heads; null if they can.
@@ -372,29 +410,40 @@ struct AttentionLaunches {
   template <class Launcher>
   static const char* head_mixing_forward(const Launcher& launcher, const AttentionParams& params,
                                          const AttentionTensors& tensors) {
+    if (has_logit_terms(params)) return kMixedLogitTerms;
     return params.has_relative_positions() ? head_mixing_forward_of<true>(launcher, params, tensors)
                                            : head_mixing_forward_of<false>(launcher, params, tensors);
   }
   template <class Launcher>
   static const char* head_mixing_backward(const Launcher& launcher, const AttentionParams& params,
                                           const AttentionTensors& tensors) {
+    if (has_logit_terms(params)) return kMixedLogitTerms;
     return params.has_relative_positions() ? head_mixing_backward_of<true>(launcher, params, tensors)
                                            : head_mixing_backward_of<false>(launcher, params, tensors);
   }
 
  private:
   static constexpr bool kSeparateHeadMixingPasses = kSeparateKeyValuePasses<T, kSize>;
+  static constexpr bool kHasLogitTerms = kSize == 64;  // whether kernels with logit terms are compiled
+  static constexpr const char* kMixedLogitTerms =
+      "logit terms (soft cap, sinks, position bias, two-sided window) with head mixing";
   static constexpr const char* kTooLarge = "head counts or head sizes whose tiles exceed the shared memory of a block";
+
+  // Returns whether a call needs kernels with logit terms.
+  static bool has_logit_terms(const AttentionParams& params) {
+    return params.soft_cap > 0 || params.has_position_bias() || params.sinks != nullptr ||
+           (params.window > 0 && !params.causal);
+  }
 
   // Returns the number of blocks in y: batch rows times value heads, which without head mixing equal the heads.
   static int num_batch_heads(const AttentionParams& params, const AttentionTensors& tensors) {
     return static_cast<int>(tensors.batch * params.value_heads);
   }
 
-  template <bool kComputeOut, bool kRelative, class Launcher>
+  template <bool kComputeOut, bool kRelative, bool kLogitTerms, class Launcher>
   static const char* launch_forward(const Launcher& launcher, const AttentionParams& params,
                                     const AttentionTensors& tensors) {
-    using Body = Forward<T, kSize, kComputeOut, kRelative>;
+    using Body = Forward<T, kSize, kComputeOut, kRelative, kLogitTerms>;
     if (!(params.scale > 0))
       return "expected a positive scale of the logits; found a scale <= 0 or NaN; "
              "for a negative scale, negate the scale and the queries";
@@ -414,42 +463,51 @@ struct AttentionLaunches {
   }
 
   // Launches the kernels of the backward pass that follow attention_delta().
-  template <bool kRelative, class Launcher>
+  template <bool kRelative, bool kLogitTerms, class Launcher>
   static const char* launch_gradients(const Launcher& launcher, const AttentionParams& params,
                                       const AttentionTensors& tensors) {
-    if (const char* problem = query_gradient<kRelative>(launcher, params, tensors)) return problem;
+    if (const char* problem = query_gradient<kRelative, kLogitTerms>(launcher, params, tensors)) return problem;
     if constexpr (kRelative) {
-      if (const char* problem = distance_gradient(launcher, params, tensors)) return problem;
+      if (const char* problem =
+              distance_gradient<DistanceGradient<T, kSize>>(launcher, params, tensors, params.relative.num_distances))
+        return problem;
+    }
+    if constexpr (kLogitTerms) {
+      if (tensors.dposition_bias != nullptr) {
+        if (const char* problem = distance_gradient<PositionBiasGradient<T, kSize>>(launcher, params, tensors,
+                                                                                    params.position_bias.num_distances))
+          return problem;
+      }
     }
     if constexpr (KeyGradientTiles<T, kSize>::kSeparatePasses) {
-      const char* problem = key_gradient<true, false, kRelative>(launcher, params, tensors);
-      return problem != nullptr ? problem : key_gradient<false, true, kRelative>(launcher, params, tensors);
+      const char* problem = key_gradient<true, false, kRelative, kLogitTerms>(launcher, params, tensors);
+      return problem != nullptr ? problem
+                                : key_gradient<false, true, kRelative, kLogitTerms>(launcher, params, tensors);
     } else {
-      return key_gradient<true, true, kRelative>(launcher, params, tensors);
+      return key_gradient<true, true, kRelative, kLogitTerms>(launcher, params, tensors);
     }
   }
 
-  template <bool kRelative, class Launcher>
+  template <bool kRelative, bool kLogitTerms, class Launcher>
   static const char* query_gradient(const Launcher& launcher, const AttentionParams& params,
                                     const AttentionTensors& tensors) {
-    using Body = QueryGradient<T, kSize, kRelative>;
+    using Body = QueryGradient<T, kSize, kRelative, kLogitTerms>;
     return launcher(Grid{num_query_tiles(params), num_batch_heads(params, tensors), kSize / Body::Traits::kColumns},
                     Body::kThreads, sizeof(typename Body::Traits::Shared), Body{params, KernelTensors<T>(tensors)});
   }
 
-  template <class Launcher>
+  // Launches the gradient with respect to distances. Body: DistanceGradient or PositionBiasGradient.
+  template <class Body, class Launcher>
   static const char* distance_gradient(const Launcher& launcher, const AttentionParams& params,
-                                       const AttentionTensors& tensors) {
-    using Body = DistanceGradient<T, kSize>;
-    return launcher(
-        Grid{num_tiles_of(params.relative.num_distances, Body::Traits::kDistances), num_batch_heads(params, tensors)},
-        Body::kThreads, sizeof(typename Body::Traits::Shared), Body{params, KernelTensors<T>(tensors)});
+                                       const AttentionTensors& tensors, int num_distances) {
+    return launcher(Grid{num_tiles_of(num_distances, Body::Traits::kDistances), num_batch_heads(params, tensors)},
+                    Body::kThreads, sizeof(typename Body::Traits::Shared), Body{params, KernelTensors<T>(tensors)});
   }
 
-  template <bool kComputeDk, bool kComputeDv, bool kRelative, class Launcher>
+  template <bool kComputeDk, bool kComputeDv, bool kRelative, bool kLogitTerms, class Launcher>
   static const char* key_gradient(const Launcher& launcher, const AttentionParams& params,
                                   const AttentionTensors& tensors) {
-    using Body = KeyGradient<T, kSize, kComputeDk, kComputeDv, kRelative>;
+    using Body = KeyGradient<T, kSize, kComputeDk, kComputeDv, kRelative, kLogitTerms>;
     return launcher(Grid{num_key_tiles<kRelative>(params, Body::Traits::kKeys), num_batch_heads(params, tensors)},
                     Body::kThreads, sizeof(typename Body::Traits::Shared), Body{params, KernelTensors<T>(tensors)});
   }
@@ -468,7 +526,8 @@ struct AttentionLaunches {
   static const char* head_mixing_constraint_of(const AttentionParams& params, int max_shared_bytes) {
     constexpr ResidentRows kResident = kRelative ? ResidentRows::keys_of_range : ResidentRows::keys;
     bool is_supported =
-        sizeof(typename Forward<T, kSize, false, kRelative>::Traits::Shared) <= static_cast<size_t>(max_shared_bytes) &&
+        sizeof(typename Forward<T, kSize, false, kRelative, false>::Traits::Shared) <=
+            static_cast<size_t>(max_shared_bytes) &&
         HeadMixingForwardTiles<T, kSize, kRelative>::plan(params, max_shared_bytes).num_stages > 0 &&
         HeadMixingMatrixGradientTiles<T, kSize, kRelative>::plan(params, max_shared_bytes).num_stages > 0 &&
         HeadMixingQueryGradientTiles<T, kSize, kRelative>::plan(params, max_shared_bytes).num_stages > 0 &&
@@ -491,7 +550,7 @@ struct AttentionLaunches {
     const int max_shared_bytes = launcher.max_shared_memory();
     AttentionParams lse_params = params;
     lse_params.value_heads = params.heads, lse_params.head_scales = nullptr, lse_params.value_size = 0;
-    if (const char* problem = launch_forward<false, kRelative>(launcher, lse_params, tensors)) return problem;
+    if (const char* problem = launch_forward<false, kRelative, false>(launcher, lse_params, tensors)) return problem;
     if (const char* problem = launch_combine(launcher, lse_params, tensors)) return problem;
     const HeadMixingSplits splits(tensors);
     const char* problem = nullptr;

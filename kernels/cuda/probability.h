@@ -1,5 +1,9 @@
-// Applies the mask, normaliser and dropout of AttentionParams to the accumulators of a warp, to turn products of
-// queries and keys into probabilities. A product is Q · K before the scale of the logits is applied.
+// Applies the mask, logit terms, normaliser and dropout of AttentionParams to the accumulators of a warp, to turn
+// products of queries and keys into probabilities. A product is Q · K before the scale of the logits is applied.
+//
+// Logit terms are a soft cap, a position bias, sinks, and a window without a causal mask. Kernels with kLogitTerms
+// compute all of them and test at run time which ones a call has. The other kernels compute none of them: a logit is
+// the scale times the product, and the scale is applied in the exponent.
 #pragma once
 
 #include "cuda/attention.h"
@@ -16,6 +20,7 @@ MH_DEVICE int num_unpadded_keys_of(const AttentionParams& params, int64_t b, int
 }
 
 // Returns the range of keys that at least one of the queries `first` … `first` + `count` - 1 of batch row b sees.
+template <bool kLogitTerms = false>
 MH_DEVICE IndexRange visible_keys(const AttentionParams& params, int64_t b, int first, int count) {
   const int queries = static_cast<int>(params.queries), end = first + count < queries ? first + count : queries;
   const int keys = static_cast<int>(params.keys), causal_offset = keys - queries;
@@ -24,6 +29,10 @@ MH_DEVICE IndexRange visible_keys(const AttentionParams& params, int64_t b, int 
     if (causal_offset + end < visible_range.end) visible_range.end = causal_offset + end;
     if (params.window > 0 && causal_offset + first + 1 - params.window > 0)
       visible_range.first = static_cast<int>(causal_offset + first + 1 - params.window);
+  } else if (kLogitTerms && params.window > 0) {
+    if (end - 1 + params.window < visible_range.end) visible_range.end = static_cast<int>(end - 1 + params.window);
+    if (first + 1 - params.window > 0) visible_range.first = static_cast<int>(first + 1 - params.window);
+    if (visible_range.first > visible_range.end) visible_range.first = visible_range.end;
   }
   return visible_range;
 }
@@ -31,6 +40,7 @@ MH_DEVICE IndexRange visible_keys(const AttentionParams& params, int64_t b, int 
 // Returns a range that includes all queries that see at least one of the keys `first` … `first` + `count` - 1 of batch
 // row b; empty if all of these keys are padding. Keys from key `key_end` on are ignored: they do not exist, or belong
 // to the next key range.
+template <bool kLogitTerms = false>
 MH_DEVICE IndexRange attending_queries(const AttentionParams& params, int64_t b, int first, int count, int key_end) {
   const int end = first + count < key_end ? first + count : key_end;
   const int queries = static_cast<int>(params.queries), causal_offset = static_cast<int>(params.keys) - queries;
@@ -40,13 +50,26 @@ MH_DEVICE IndexRange attending_queries(const AttentionParams& params, int64_t b,
     if (first > causal_offset) query_range.first = first - causal_offset;
     if (const int64_t query_end = end - 1 - causal_offset + params.window; params.window > 0 && query_end < queries)
       query_range.end = query_end > 0 ? static_cast<int>(query_end) : 0;
+  } else if (kLogitTerms && params.window > 0) {
+    if (end - 1 + params.window < queries) query_range.end = static_cast<int>(end - 1 + params.window);
+    if (first + 1 - params.window > 0) query_range.first = static_cast<int>(first + 1 - params.window);
+    if (query_range.first > query_range.end) query_range.first = query_range.end;
   }
   return query_range;
 }
 
+// Returns whether, without a causal mask, a query sees the keys that are `first_offset` … `last_offset` positions after
+// it.
+MH_DEVICE bool is_in_window(const AttentionParams& params, int first_offset, int last_offset) {
+  return params.window == 0 ||
+         (first_offset > -static_cast<int>(params.window) && last_offset < static_cast<int>(params.window));
+}
+
 // Returns whether query i exists and sees key s. Keys from key `key_end` on count as masked: they are padding, or
 // belong to the next split or key range.
+template <bool kLogitTerms = false>
 MH_DEVICE bool is_visible(const AttentionParams& params, int key_end, int i, int s) {
+  if (kLogitTerms && !params.causal) return i < params.queries && s < key_end && is_in_window(params, s - i, s - i);
   const int causal_offset = static_cast<int>(params.keys - params.queries);
   return i < params.queries && s < key_end &&
          (!params.causal ||
@@ -54,7 +77,11 @@ MH_DEVICE bool is_visible(const AttentionParams& params, int key_end, int i, int
 }
 
 // Returns whether all of the `queries` queries from query i on see all of the `keys` keys from key s on.
+template <bool kLogitTerms = false>
 MH_DEVICE bool all_visible(const AttentionParams& params, int key_end, int i, int queries, int s, int keys) {
+  if (kLogitTerms && !params.causal)
+    return i + queries <= params.queries && s + keys <= key_end &&
+           is_in_window(params, s - (i + queries - 1), s + keys - 1 - i);
   const int causal_offset = static_cast<int>(params.keys - params.queries);
   return i + queries <= params.queries && s + keys <= key_end &&
          (!params.causal ||
@@ -65,20 +92,52 @@ MH_DEVICE bool all_visible(const AttentionParams& params, int key_end, int i, in
 // Sets the products of masked pairs of query and key to -inf, so that their probabilities are zero. products (16,
 // 8 kColumnFragments): rows are queries from query i on, columns are keys from key s on; if kTransposed, rows are keys
 // and columns are queries. Returns early if the tile has no masked pair. Called by all lanes of a warp.
-template <bool kTransposed, int kColumnFragments, class Thread>
+template <bool kTransposed, bool kLogitTerms = false, int kColumnFragments, class Thread>
 MH_DEVICE void apply_mask(const Thread& thread, const AttentionParams& params, int key_end, int i, int s,
                           Accumulator (&products)[kColumnFragments]) {
-  if (kTransposed ? all_visible(params, key_end, i, 8 * kColumnFragments, s, 16)
-                  : all_visible(params, key_end, i, 16, s, 8 * kColumnFragments))
+  if (kTransposed ? all_visible<kLogitTerms>(params, key_end, i, 8 * kColumnFragments, s, 16)
+                  : all_visible<kLogitTerms>(params, key_end, i, 16, s, 8 * kColumnFragments))
     return;
   const int g = thread.lane() / 4, t = thread.lane() % 4;
   MH_FOR (n, kColumnFragments)
     MH_FOR (e, 4) {
       const int row = g + e / 2 * 8, column = n * 8 + 2 * t + e % 2;
-      if (!is_visible(params, key_end, i + (kTransposed ? column : row), s + (kTransposed ? row : column)))
+      if (!is_visible<kLogitTerms>(params, key_end, i + (kTransposed ? column : row), s + (kTransposed ? row : column)))
         products[n].x[e] = -INFINITY;
     }
 }
+
+// The soft cap and the position bias of a head, in kernels with kLogitTerms.
+struct LogitTerms {
+  float scale, soft_cap;  // members of AttentionParams
+  const float* bias;      // (num_distances), position bias of the head; null: none
+
+  MH_DEVICE LogitTerms(const AttentionParams& params, int64_t head)
+      : scale(params.scale),
+        soft_cap(params.soft_cap),
+        bias(params.has_position_bias() ? params.position_bias.bias + head * params.position_bias.head_stride
+                                        : nullptr) {}
+
+  // Returns the logit of a product, and writes its derivative with respect to the product to `slope`. distance_column:
+  // column of the position bias for the query and the key. The product -inf of a masked pair, for which
+  // `distance_column` may be out of range, has the logit -inf.
+  template <class Thread>
+  MH_DEVICE float logit(const Thread& thread, float product, int distance_column, float& slope) const {
+    slope = scale;
+    if (product == -INFINITY) return product;
+    float x = product * scale;
+    if (soft_cap > 0) {
+      const float ratio = thread.tanh(x / soft_cap);
+      x = soft_cap * ratio, slope *= 1 - ratio * ratio;
+    }
+    if (bias != nullptr) {
+      float distance_bias[1];
+      thread.read(distance_bias, bias + distance_column);
+      x += distance_bias[0];
+    }
+    return x;
+  }
+};
 
 // The normalisers. A probability is proportional to f(product): for softmax f = exp(a) with the logit
 // a = scale * product, and for Sigsoftmax f = exp(a) σ(a) = exp(2a - softplus(a)). log2_numerator() returns
@@ -109,11 +168,12 @@ struct SigsoftmaxExponent {
 };
 
 // Calls work(normaliser) with the normaliser of `params`, a SoftmaxExponent or SigsoftmaxExponent, so that loops over
-// elements have no branch.
-template <class Work>
+// elements have no branch. With kLogitTerms the normaliser takes logits in place of products.
+template <bool kLogitTerms = false, class Work>
 MH_DEVICE void dispatch_normaliser(const AttentionParams& params, const Work& work) {
-  if (params.normaliser == Normaliser::softmax) work(SoftmaxExponent{params.scale * kLog2E, params.scale});
-  else work(SigsoftmaxExponent{params.scale});
+  const float scale = kLogitTerms ? 1 : params.scale;
+  if (params.normaliser == Normaliser::softmax) work(SoftmaxExponent{scale * kLog2E, scale});
+  else work(SigsoftmaxExponent{scale});
 }
 
 // Returns the index in the random stream of the element that decides whether dropout drops the probability of a query

@@ -19,10 +19,33 @@ MH_DEVICE IndexRange intersect(const IndexRange& visible_range, const KeyRange& 
   return {first > visible_range.first ? first : visible_range.first, end < visible_range.end ? end : visible_range.end};
 }
 
-// Returns the index of the row of r for the distance from a query to a key of a key range. For masked pairs, and for
-// queries or keys of a tile that do not exist, r may have no row of this index.
+// Returns the index of the row of r, or of the column of the position bias, for the distance from a query to a key of a
+// key range. For masked pairs, and for queries or keys of a tile that do not exist, r may have no row of this index.
 MH_DEVICE int distance_row(const AttentionParams& params, const KeyRange& key_range, int query, int key) {
   return static_cast<int>(key_range.first_row + params.queries - 1 - query + key - key_range.first_key);
+}
+
+// The key ranges of relative positions or of a position bias, and the number of their distances.
+struct DistanceRanges {
+  const KeyRange* key_ranges;
+  int num_key_ranges, num_distances;
+};
+MH_DEVICE DistanceRanges ranges_of(const RelativeParams& relative) {
+  return {relative.key_ranges, relative.num_key_ranges, relative.num_distances};
+}
+MH_DEVICE DistanceRanges ranges_of(const PositionBiasParams& position_bias) {
+  return {position_bias.key_ranges, position_bias.num_key_ranges, position_bias.num_distances};
+}
+
+// Returns the column of the position bias for the distance from query 0 to a key; 0 for a key that does not exist, or
+// without a position bias.
+MH_DEVICE int distance_column_of_key(const AttentionParams& params, int key) {
+  for (int i = 0; i < params.position_bias.num_key_ranges; ++i) {
+    const KeyRange& key_range = params.position_bias.key_ranges[i];
+    if (key >= key_range.first_key && key < key_range.first_key + key_range.num_keys)
+      return distance_row(params, key_range, 0, key);
+  }
+  return 0;
 }
 
 // Returns r of a head as a matrix (distances, key_size).
@@ -49,11 +72,12 @@ MH_DEVICE IndexRange tile_of_key_ranges(const AttentionParams& params, int first
 // Sets the products of masked pairs to -inf. products (16, 8 kColumnFragments): rows are 16 consecutive distances,
 // columns are queries from query i on; queries from query `end` on are masked. Row 0 in the column of query t belongs
 // to key t + key_shift. unpadded_keys: the keys of the key range that are not padding. Called by all lanes of a warp.
-template <int kColumnFragments, class Thread>
+template <bool kLogitTerms = false, int kColumnFragments, class Thread>
 MH_DEVICE void apply_distance_mask(const Thread& thread, const AttentionParams& params, const IndexRange& unpadded_keys,
                                    int end, int i, int key_shift, Accumulator (&products)[kColumnFragments]) {
   const int causal_offset = static_cast<int>(params.keys - params.queries), query_end = i + 8 * kColumnFragments;
-  if (query_end <= end && i + key_shift >= unpadded_keys.first && query_end + key_shift + 15 <= unpadded_keys.end &&
+  if ((!kLogitTerms || params.causal || is_in_window(params, key_shift, key_shift + 15)) && query_end <= end &&
+      i + key_shift >= unpadded_keys.first && query_end + key_shift + 15 <= unpadded_keys.end &&
       (!params.causal || (key_shift + 15 <= causal_offset &&
                           (params.window == 0 || key_shift > causal_offset - static_cast<int>(params.window)))))
     return;
@@ -61,7 +85,7 @@ MH_DEVICE void apply_distance_mask(const Thread& thread, const AttentionParams& 
   MH_FOR (n, kColumnFragments)
     MH_FOR (e, 4) {
       const int query = i + n * 8 + 2 * t + e % 2, key = query + key_shift + g + e / 2 * 8;
-      if (query >= end || key < unpadded_keys.first || !is_visible(params, unpadded_keys.end, query, key))
+      if (query >= end || key < unpadded_keys.first || !is_visible<kLogitTerms>(params, unpadded_keys.end, query, key))
         products[n].x[e] = -INFINITY;
     }
 }

@@ -1,6 +1,6 @@
 // The operations of one GPU thread that kernel bodies use: its indices, barriers, shuffles, tensor-core products,
-// vector stores and asynchronous copies. Each operation except log2() and log1p() is one or a few PTX instructions of
-// sm_80. tests/emulator/host_thread.h implements the same operations on a CPU.
+// vector stores and asynchronous copies. Each operation except log2(), log1p() and tanh() is one or a few PTX
+// instructions of sm_80. tests/emulator/host_thread.h implements the same operations on a CPU.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -33,6 +33,7 @@ struct GpuThread {
   }
   MH_DEVICE float log2(float x) const { return log2f(x); }
   MH_DEVICE float log1p(float x) const { return log1pf(x); }
+  MH_DEVICE float tanh(float x) const { return tanhf(x); }
 
   // Rounds two fp32 numbers to 16-bit numbers and packs them into a word: `low` into its lower half.
   MH_DEVICE uint32_t pack(float low, float high, Bf16) const {

@@ -208,14 +208,7 @@ struct Case {
   template <class T>
   void add_relative_positions(Tensor<T>& r, std::mt19937& random) {
     reference::OracleCase& c = oracle_case;
-    const mh::kernels::AttentionParams& p = c.params;
-    for (int64_t first = 0; first < p.keys;) {
-      const int64_t count = pick(1, p.keys - first),
-                    num_visible = p.causal ? std::min(count, p.keys - p.queries - first + 1) : count;
-      c.key_ranges.push_back({first, count, c.num_distances});
-      c.num_distances += std::max<int64_t>(1, p.queries + num_visible - 1) + pick(0, 3);  // up to 3 unused rows
-      first += count;
-    }
+    c.key_ranges = random_key_ranges(c.num_distances);
     r = Tensor<T>(1, c.heads, c.num_distances, c.key_size, r.is_position_major);
     r.fill(random, 0.5);
     std::normal_distribution<float> normal;
@@ -231,9 +224,52 @@ struct Case {
                        .num_distances = static_cast<int>(c.num_distances),
                        .num_key_ranges = static_cast<int>(c.key_ranges.size())};
   }
-  std::vector<float> u, v_bias;
+  // Adds at least one logit term: a soft cap, sinks, a position bias with random key ranges, or a window without a
+  // causal mask.
+  void add_logit_terms(std::mt19937& random) {
+    reference::OracleCase& c = oracle_case;
+    const int64_t terms = pick(1, 15);
+    std::normal_distribution<float> normal;
+    if ((terms & 1) != 0) c.params.soft_cap = params.soft_cap = 0.5F * static_cast<float>(pick(1, 8));
+    if ((terms & 2) != 0) {
+      for (int64_t j = 0; j < c.heads; ++j) sinks.push_back(2 * normal(random));
+      c.sinks.assign(sinks.begin(), sinks.end()), params.sinks = sinks.data();
+    }
+    if ((terms & 4) != 0) {
+      c.bias_key_ranges = random_key_ranges(c.num_bias_distances);
+      const int64_t stride = c.num_bias_distances + pick(0, 2);
+      for (int64_t i = 0; i < c.heads * stride; ++i) {
+        position_bias.push_back(i % stride < c.num_bias_distances ? normal(random) : NAN);
+        if (i % stride < c.num_bias_distances) c.position_bias.push_back(static_cast<double>(position_bias.back()));
+      }
+      params.position_bias = {.bias = position_bias.data(),
+                              .head_stride = stride,
+                              .key_ranges = c.bias_key_ranges.data(),
+                              .num_distances = static_cast<int>(c.num_bias_distances),
+                              .num_key_ranges = static_cast<int>(c.bias_key_ranges.size())};
+    }
+    if ((terms & 8) != 0 && !params.causal) c.params.window = params.window = pick(1, params.keys + 5);
+  }
+  std::vector<float> u, v_bias, sinks, position_bias;
   Case(const Case&) = delete;
   Case& operator=(const Case&) = delete;
+
+ private:
+  // Returns random key ranges, and writes the number of their distances, of which some belong to no pair of query and
+  // key, to num_distances.
+  std::vector<mh::kernels::KeyRange> random_key_ranges(int64_t& num_distances) const {
+    const mh::kernels::AttentionParams& p = oracle_case.params;
+    std::vector<mh::kernels::KeyRange> key_ranges;
+    num_distances = 0;
+    for (int64_t first = 0; first < p.keys;) {
+      const int64_t count = pick(1, p.keys - first),
+                    num_visible = p.causal ? std::min(count, p.keys - p.queries - first + 1) : count;
+      key_ranges.push_back({first, count, num_distances});
+      num_distances += std::max<int64_t>(1, p.queries + num_visible - 1) + pick(0, 3);  // up to 3 unused rows
+      first += count;
+    }
+    return key_ranges;
+  }
 };
 
 // The tensors of a case. dk has one head for each query head, and dv one for each value head

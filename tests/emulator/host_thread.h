@@ -268,6 +268,7 @@ class Thread {
   float exp2(float x) const { return std::exp2(x); }
   float log2(float x) const { return std::log2(x); }
   float log1p(float x) const { return std::log1p(x); }
+  float tanh(float x) const { return std::tanh(x); }
 
   template <class T>
   uint32_t pack(float low, float high, T type) const {

@@ -65,6 +65,10 @@ struct DeviceParams {
       params.head_scales_stride = s.dim() == 2 ? s.size(1) : 0;
     }
     if (spec.relative_positions.u.defined()) set_relative_params(spec.relative_positions, device);
+    if (params.has_position_bias()) {
+      bias_key_ranges_ = key_ranges_to_device(spec.position_bias.key_ranges, device);
+      params.position_bias.key_ranges = static_cast<const kernels::KeyRange*>(bias_key_ranges_.const_data_ptr());
+    }
     if (x.matrix.defined()) set_matrix_params(x.matrix);
   }
   DeviceParams(const DeviceParams&) = delete;
@@ -102,7 +106,8 @@ struct DeviceParams {
     params.matrix_batch_stride = m.dim() == 4 ? params.queries * matrix_size : m.dim() == 3 ? matrix_size : 0;
   }
 
-  at::Tensor kv_head_of_, u_, v_bias_, key_ranges_, matrix_transposed_;  // in the memory layout of the kernels
+  at::Tensor kv_head_of_, u_, v_bias_, key_ranges_, bias_key_ranges_,
+      matrix_transposed_;  // in the memory layout of the kernels
 };
 
 AttentionTensors tensors_of(const GpuKernels& gpu, const Operands& x, const at::Tensor& lse) {
@@ -165,7 +170,16 @@ struct AttentionGpuBackend {
       tensors.du = d.u.mutable_data_ptr<float>(), tensors.dv_bias = d.v_bias.mutable_data_ptr<float>();
       tensors.dr = d.r.mutable_data_ptr<float>();
     }
+    // Sinks of zeros and the position bias of ALiBi are constants without a gradient.
+    const at::Tensor &bias = x.spec.position_bias.bias, &sinks = x.spec.sinks;
+    if (bias.defined() && bias.requires_grad()) {
+      d.position_bias = at::empty({q.size(0), bias.size(0), bias.size(1)}, lse.options());
+      tensors.dposition_bias = d.position_bias.mutable_data_ptr<float>();
+    }
     nn::check_cuda(gpu.kernels->backward(device_params.params, tensors));
+    if (d.position_bias.defined()) d.position_bias = d.position_bias.sum(0);
+    if (sinks.defined() && sinks.requires_grad())
+      d.sinks = (sinks.unsqueeze(1) - lse).exp_().mul_(delta).sum(at::IntArrayRef{0, 2}).neg_();
     if (!x.spec.kv_head_of.empty())
       d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);
     if (scales.defined())
@@ -271,6 +285,8 @@ Operands prepare_operands(const at::Tensor& q, const at::Tensor& k, const at::Te
   Operands x{with_contiguous_rows(q), with_contiguous_rows(k), with_contiguous_rows(v), {}, spec};
   if (at::Tensor& lengths = x.spec.key_lengths; lengths.defined())
     lengths = nn::to_device(lengths, q.device()).clamp(0, c10::nullopt).contiguous();
+  for (at::Tensor* t : {&x.spec.sinks, &x.spec.position_bias.bias})
+    if (t->defined()) *t = t->to(at::kFloat).contiguous();
   if (at::Tensor& r = x.spec.relative_positions.r; r.defined())
     r = (r.stride(2) == 1 ? r : r.contiguous()).to(q.scalar_type());
   return x;
@@ -293,7 +309,7 @@ std::string why_no_gpu_relative_positions(at::ScalarType type, const LayerSpec& 
 
 std::string why_no_gpu_logit_terms(at::ScalarType type, const LayerSpec& layer_spec, bool has_head_mixing,
                                    bool has_relative_positions) {
-  if (has_head_mixing) return "soft caps, sinks and position biases with head mixing";
+  if (has_head_mixing) return "logit terms (soft cap, sinks, position bias, two-sided window) with head mixing";
   return text_of(kernels_of(type, layer_spec).logit_term_constraint(has_relative_positions));
 }
 

@@ -37,8 +37,9 @@ std::string why_no_gpu_type(at::ScalarType type);
 std::string why_no_gpu_kernels(at::ScalarType type, const LayerSpec& layer_spec);
 // The current GPU can add relative positions without head mixing.
 std::string why_no_gpu_relative_positions(at::ScalarType type, const LayerSpec& layer_spec);
-// The kernels support logit terms: a soft cap, sinks or a position bias of AttentionSpec. A layer without logit terms
-// meets the constraint without a call. has_head_mixing, has_relative_positions: properties of the layer.
+// The kernels support logit terms of AttentionSpec: a soft cap, sinks, a position bias, or a window without a causal
+// mask. A layer without logit terms meets the constraint without a call. has_head_mixing, has_relative_positions:
+// properties of the layer.
 std::string why_no_gpu_logit_terms(at::ScalarType type, const LayerSpec& layer_spec, bool has_head_mixing,
                                    bool has_relative_positions);
 // The current GPU can mix the heads, with or without relative positions.
@@ -46,7 +47,8 @@ std::string why_no_gpu_head_mixing(at::ScalarType type, const LayerSpec& layer_s
 
 // Returns softmax(q kᵀ / √dk) v (B, h, Tq, dv), stored as (B, Tq, h, dv), with the mask and the other properties of
 // `spec`, for q (B, h, Tq, dk), k (B, h, Tk, dk) and v (B, h, Tk, dv). If spec.kv_head_of is set, k and v may have a
-// number of heads other than h. Differentiable in q, k, v, relative positions and scale factors of heads.
+// number of heads other than h. Differentiable in q, k, v, relative positions, sinks, position biases and scale factors
+// of heads.
 at::Tensor fused_gpu(const GpuKernels& gpu, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const AttentionSpec& spec);
 

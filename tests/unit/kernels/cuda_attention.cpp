@@ -10,9 +10,13 @@ using namespace cuda_cases;
 
 namespace {
 
+// What a random case adds to the options that all kernels compute.
+enum class Terms { none, relative_positions, logit_terms };
+
 // Checks the output, the log-sum-exp and all gradients of a random case.
 template <class T, int kSize>
-void check_case(int64_t max_length, bool has_relative_positions) {
+void check_case(int64_t max_length, Terms terms) {
+  const bool has_relative_positions = terms == Terms::relative_positions, has_logit_terms = terms == Terms::logit_terms;
   const int64_t heads = pick(1, 3);
   Case test_case(heads, heads, max_length, kSize, false);
   reference::OracleCase& c = test_case.oracle_case;
@@ -22,15 +26,19 @@ void check_case(int64_t max_length, bool has_relative_positions) {
   CaseTensors<T> x(test_case, random);
   Tensor<T> r(1, 0, 0, 0, x.q.is_position_major);
   if (has_relative_positions) test_case.add_relative_positions(r, random);
+  if (has_logit_terms) test_case.add_logit_terms(random);
   host::EmulatedGpu device(static_cast<uint32_t>(pick(0, 5)));
   const host::Launcher launcher{device};
   using Launches = AttentionLaunches<T, kSize>;
   std::vector<float> dscale(static_cast<size_t>(c.batch * c.heads * Launches::num_query_tiles(params)), NAN);
   std::vector<float> du(has_relative_positions ? dscale.size() * static_cast<size_t>(c.key_size) : 0, NAN),
-      dv_bias = du, dr(static_cast<size_t>(c.batch) * r.data.size(), NAN);
+      dv_bias = du, dr(static_cast<size_t>(c.batch) * r.data.size(), NAN),
+      dposition_bias(static_cast<size_t>(c.batch) * c.position_bias.size(), NAN);
   AttentionTensors tensors = x.attention_tensors();
   tensors.dscale = dscale.data(), tensors.du = du.data(), tensors.dv_bias = dv_bias.data(), tensors.dr = dr.data();
-  RC_ASSERT(Launches::template forward_splits<false>(launcher, params, tensors) == nullptr);
+  tensors.dposition_bias = dposition_bias.data();
+  if (!has_logit_terms)  // with logit terms no kernel computes the log-sum-exp alone
+    RC_ASSERT(Launches::template forward_splits<false>(launcher, params, tensors) == nullptr);
   const std::vector<float> lse_without_out = std::exchange(x.lse, x.delta);
   tensors.lse = x.lse.data();
   // num_splits may exceed the number of keys.
@@ -39,7 +47,7 @@ void check_case(int64_t max_length, bool has_relative_positions) {
   std::vector<float> partial_out(x.lse.size() * partial_size, NAN);
   tensors.partial_out = partial_out.data();
   RC_ASSERT(Launches::forward(launcher, params, tensors) == nullptr);
-  RC_ASSERT(tensors.num_splits > 1 || lse_without_out == x.lse);
+  RC_ASSERT(has_logit_terms || tensors.num_splits > 1 || lse_without_out == x.lse);
   RC_ASSERT(Launches::backward(launcher, params, tensors) == nullptr);
 
   const auto round = [](double value) { return to_double(from_double<T>(value)); };
@@ -61,7 +69,12 @@ void check_case(int64_t max_length, bool has_relative_positions) {
   for (size_t i = 0; i < dscale.size(); ++i)
     dscale_sums[i / static_cast<size_t>(Launches::num_query_tiles(params))] += dscale[i];
   expect_close("dscale", dscale_sums, exact_results.dscale, composed_results.dscale, exact_results.dscale_magnitude);
-  if (!has_relative_positions) return;
+  Doubles dsinks(c.sinks.size());
+  for (size_t i = 0; i < x.lse.size() && !c.sinks.empty(); ++i) {
+    const size_t head = i / static_cast<size_t>(params.queries) % static_cast<size_t>(c.heads);
+    dsinks[head] -= std::exp(c.sinks[head] - static_cast<double>(x.lse[i])) * static_cast<double>(x.delta[i]);
+  }
+  expect_close("dsinks", dsinks, exact_results.dsinks, composed_results.dsinks, exact_results.dsinks_magnitude);
   // Returns the sums of `terms` (batch, heads, tiles, size) over the batch and the tiles, (heads, size).
   const auto sum_tiles = [&](const std::vector<float>& terms, size_t size) {
     Doubles sums(static_cast<size_t>(c.heads) * size);
@@ -70,6 +83,9 @@ void check_case(int64_t max_length, bool has_relative_positions) {
       sums[i / num_head_terms % static_cast<size_t>(c.heads) * size + i % size] += terms[i];
     return sums;
   };
+  expect_close("dposition_bias", sum_tiles(dposition_bias, static_cast<size_t>(c.num_bias_distances)),
+               exact_results.dposition_bias, composed_results.dposition_bias, exact_results.dposition_bias_magnitude);
+  if (!has_relative_positions) return;
   expect_close("du", sum_tiles(du, static_cast<size_t>(c.key_size)), exact_results.du, composed_results.du,
                exact_results.du_magnitude);
   expect_close("dv_bias", sum_tiles(dv_bias, static_cast<size_t>(c.key_size)), exact_results.dv_bias,
@@ -81,22 +97,49 @@ void check_case(int64_t max_length, bool has_relative_positions) {
 }  // namespace
 
 TEST_CASE("emulated GPU attention matches the reference equations over random cases", "[cuda]") {
-  CHECK(check_reduced("fp32", [] { check_case<float, 32>(100, false); }));
-  CHECK(check_reduced("bf16", [] { check_case<Bf16, 32>(100, false); }));
-  CHECK(check_reduced("fp16", [] { check_case<Fp16, 64>(150, false); }));
+  CHECK(check_reduced("fp32", [] { check_case<float, 32>(100, Terms::none); }));
+  CHECK(check_reduced("bf16", [] { check_case<Bf16, 32>(100, Terms::none); }));
+  CHECK(check_reduced("fp16", [] { check_case<Fp16, 64>(150, Terms::none); }));
 }
 
 TEST_CASE("emulated GPU attention with relative positions over several key ranges matches the reference equations",
           "[cuda]") {
-  CHECK(check_reduced("fp32", [] { check_case<float, 32>(90, true); }));
-  CHECK(check_reduced("bf16", [] { check_case<Bf16, 64>(90, true); }));
-  CHECK(check_reduced("fp16", [] { check_case<Fp16, 32>(140, true); }));
+  CHECK(check_reduced("fp32", [] { check_case<float, 32>(90, Terms::relative_positions); }));
+  CHECK(check_reduced("bf16", [] { check_case<Bf16, 64>(90, Terms::relative_positions); }));
+  CHECK(check_reduced("fp16", [] { check_case<Fp16, 32>(140, Terms::relative_positions); }));
   // For this head size the backward pass has two warps and smaller tiles.
-  CHECK(check_reduced("fp32, head size 80", [] { check_case<float, 80>(60, true); }));
+  CHECK(check_reduced("fp32, head size 80", [] { check_case<float, 80>(60, Terms::relative_positions); }));
   // For the following head sizes, dQ is computed in two column blocks, dK and dV in separate passes; fp32 has a single
   // pipeline stage.
-  CHECK(check_reduced("bf16, head size 192", [] { check_case<Bf16, 192>(60, true); }));
-  CHECK(check_reduced("fp32, head size 256", [] { check_case<float, 256>(40, true); }));
+  CHECK(check_reduced("bf16, head size 192", [] { check_case<Bf16, 192>(60, Terms::relative_positions); }));
+  CHECK(check_reduced("fp32, head size 256", [] { check_case<float, 256>(40, Terms::relative_positions); }));
+}
+
+TEST_CASE("emulated GPU attention with soft caps, sinks, biases and two-sided windows matches the reference equations",
+          "[cuda]") {
+  CHECK(check_reduced("fp32", [] { check_case<float, 64>(90, Terms::logit_terms); }));
+  CHECK(check_reduced("bf16", [] { check_case<Bf16, 64>(140, Terms::logit_terms); }));
+  CHECK(check_reduced("fp16", [] { check_case<Fp16, 64>(90, Terms::logit_terms); }));
+}
+
+TEST_CASE("kernels of another head size, with or with relative positions refuse logit terms", "[cuda]") {
+  host::EmulatedGpu device;
+  const host::Launcher launcher{device}, small_launcher{device, 48 << 10};
+  CHECK(AttentionLaunches<Bf16, 64>::logit_term_constraint(launcher, false) == nullptr);
+  CHECK_THAT(AttentionLaunches<Bf16, 64>::logit_term_constraint(small_launcher, false),
+             Catch::EndsWith("exceed the shared memory of a block"));
+  CHECK_THAT(AttentionLaunches<Bf16, 64>::logit_term_constraint(launcher, true),
+             Catch::EndsWith("with relative positions"));
+  CHECK_THAT(AttentionLaunches<Bf16, 32>::logit_term_constraint(launcher, false),
+             Catch::EndsWith("another head size than 64"));
+  const float sinks[1] = {0}, bias[1] = {0};
+  AttentionParams with_soft_cap, with_sinks, with_bias, with_window;
+  with_soft_cap.soft_cap = 1, with_sinks.sinks = sinks, with_bias.position_bias.bias = bias, with_window.window = 1;
+  for (const AttentionParams& params : {with_soft_cap, with_sinks, with_bias, with_window}) {
+    CHECK(AttentionLaunches<Bf16, 32>::forward(launcher, params, {}) != nullptr);
+    CHECK(AttentionLaunches<Bf16, 32>::backward(launcher, params, {}) != nullptr);
+    CHECK(AttentionLaunches<Bf16, 64>::forward_splits<false>(launcher, params, {}) != nullptr);
+  }
 }
 
 TEST_CASE("a NaN in a result of a kernel or in its reference exceeds every error bound", "[cuda]") {

@@ -264,6 +264,19 @@ TEST_CASE("emulated GPU head mixing with relative positions over several key ran
   CHECK(check_reduced("fp16, many heads", [] { check_case<Fp16, 16>(32, 16, true); }));
 }
 
+TEST_CASE("head mixing refuses soft caps, sinks, position biases and two-sided windows", "[cuda]") {
+  host::EmulatedGpu device;
+  const host::Launcher launcher{device};
+  const float zero = 0;
+  AttentionParams with_soft_cap, with_sinks, with_bias, with_window;
+  with_soft_cap.soft_cap = 1, with_sinks.sinks = &zero, with_bias.position_bias.bias = &zero, with_window.window = 1;
+  using Launches = AttentionLaunches<Bf16, 64>;
+  for (const AttentionParams& params : {with_soft_cap, with_sinks, with_bias, with_window}) {
+    CHECK_THAT(text_of(Launches::head_mixing_forward(launcher, params, {})), Catch::EndsWith("with head mixing"));
+    CHECK_THAT(text_of(Launches::head_mixing_backward(launcher, params, {})), Catch::EndsWith("with head mixing"));
+  }
+}
+
 TEST_CASE("head mixing of up to 32 heads of size up to 256 fits into the shared memory of every GPU", "[cuda]") {
   for (const int max_shared_bytes : {99 << 10, 163 << 10, 227 << 10}) {
     INFO(max_shared_bytes);

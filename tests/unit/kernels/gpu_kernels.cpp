@@ -44,6 +44,9 @@ struct Case {
   bool has_grouped_heads = false;       // several query heads read the same key/value head
   int64_t scale_dims = 0;               // number of dimensions of the head scales, 1 or 2; 0: no head scales
   bool has_relative_positions = false;  // relative positions, with two key ranges
+  double soft_cap = 0;                  // 0: no soft cap
+  bool has_sinks = false;
+  bool has_position_bias = false;  // position bias, with two key ranges
 };
 
 const Case kCases[] = {
@@ -94,6 +97,35 @@ const Case kRelativeCases[] = {
      .has_relative_positions = true},
 };
 
+const Case kLogitTermCases[] = {
+    {.name = "soft cap", .queries = 77, .keys = 131, .soft_cap = 3},
+    {.name = "sinks", .queries = 131, .keys = 131, .causal = true, .has_sinks = true},
+    {.name = "sinks, one query", .queries = 1, .keys = 301, .causal = true, .has_sinks = true},
+    {.name = "position bias", .queries = 77, .keys = 131, .has_position_bias = true},
+    {.name = "two-sided window", .queries = 131, .keys = 131, .window = 17},
+    {.name = "two-sided window, more queries than keys", .queries = 131, .keys = 71, .window = 9, .has_sinks = true},
+    {.name = "all logit terms, key lengths",
+     .queries = 77,
+     .keys = 91,
+     .window = 29,
+     .has_key_lengths = true,
+     .soft_cap = 2,
+     .has_sinks = true,
+     .has_position_bias = true},
+    {.name = "all logit terms, all options",
+     .queries = 61,
+     .keys = 93,
+     .causal = true,
+     .window = 29,
+     .is_sigsoftmax = true,
+     .dropout = 0.3,
+     .has_grouped_heads = true,
+     .scale_dims = 2,
+     .soft_cap = 2,
+     .has_sinks = true,
+     .has_position_bias = true},
+};
+
 // Returns random operands and the options of a case.
 Inputs random_inputs(const Case& c, const Sizes& sizes) {
   // Returns a random tensor (B, heads, length, size), stored as (B, length, heads, size) like the output of a
@@ -140,6 +172,15 @@ Inputs random_inputs(const Case& c, const Sizes& sizes) {
     x.operands[kPositionBias] = at::randn({sizes.heads, sizes.key_size});
     x.operands[kDistanceRows] = at::randn({sizes.heads, 2 * num_distances, sizes.key_size});
   }
+  x.operands.resize(kNumOperands);
+  x.spec.soft_cap = c.soft_cap;
+  if (c.has_sinks) x.operands[kSinks] = at::randn({sizes.heads});
+  if (c.has_position_bias) {
+    const int64_t first_range_keys = c.keys / 3, num_distances = c.queries + c.keys;
+    x.spec.position_bias.key_ranges = {{0, first_range_keys, 0},
+                                       {first_range_keys, c.keys - first_range_keys, num_distances}};
+    x.operands[kDistanceBias] = at::randn({sizes.heads, 2 * num_distances});
+  }
   if (c.has_grouped_heads && sizes.heads == sizes.value_heads)
     for (int64_t h = 0; h < sizes.heads; ++h) x.spec.kv_head_of.push_back(h * h % sizes.heads);
   return x;
@@ -151,6 +192,7 @@ at::Tensor attend_with_kernels(const Inputs& x, const Tensors& t) {
   spec.head_scales = t[kHeadScales];
   spec.relative_positions.u = t[kContentBias], spec.relative_positions.v = t[kPositionBias],
   spec.relative_positions.r = t[kDistanceRows];
+  spec.sinks = t[kSinks], spec.position_bias.bias = t[kDistanceBias];
   const attention::GpuKernels gpu = attention::gpu_kernels(t[kQ], t[kK], t[kV]);
   return t[kMatrix].defined() ? attention::head_mixing_gpu(gpu, t[kQ], t[kK], t[kV], t[kMatrix], spec)
                               : attention::fused_gpu(gpu, t[kQ], t[kK], t[kV], spec);
@@ -190,6 +232,14 @@ std::string no_kernels_reason(at::ScalarType type, int64_t size, int64_t heads, 
   return has_relative_positions ? attention::why_no_gpu_relative_positions(type, spec) : "";
 }
 
+// Returns why attention without head mixing has no logit terms for this type and size on the current GPU; "" if it has.
+std::string no_logit_terms_reason(at::ScalarType type, int64_t size, int64_t heads) {
+  attention::LayerSpec spec;
+  spec.heads = spec.value_heads = heads, spec.key_size = spec.value_size = size;
+  const std::string reason = no_kernels_reason(type, size, heads, heads, false);
+  return reason.empty() ? attention::why_no_gpu_logit_terms(type, spec, false, false) : reason;
+}
+
 #define NEEDS_GPU                                           \
   if (test_device() != "cuda") SKIP("needs --device cuda"); \
   static const at::Device gpu = nn::choose_device("cuda")
@@ -206,6 +256,19 @@ TEMPLATE_TEST_CASE("GPU attention matches the reference equations", "[cuda-devic
   for (const int64_t size : kHeadSizes) {
     if (missing_reason = no_kernels_reason(type, size, 3, 3, false); !missing_reason.empty()) break;
     for (const Case& c : kCases) check_case(c, {3, 3, 3, size, size}, type, gpu);
+  }
+  if (!missing_reason.empty()) SKIP(missing_reason);
+}
+
+TEMPLATE_TEST_CASE("GPU attention with logit terms matches the reference equations", "[cuda-device]", float,
+                   at::BFloat16, at::Half) {
+  NEEDS_GPU;
+  at::manual_seed(57);
+  constexpr at::ScalarType type = c10::CppTypeToScalarType<TestType>::value;
+  std::string missing_reason;
+  for (const int64_t size : {40, 64}) {
+    if (missing_reason = no_logit_terms_reason(type, size, 3); !missing_reason.empty()) break;
+    for (const Case& c : kLogitTermCases) check_case(c, {3, 3, 3, size, size}, type, gpu);
   }
   if (!missing_reason.empty()) SKIP(missing_reason);
 }
@@ -280,6 +343,9 @@ TEST_CASE("each GPU attention kernel matches the reference equations on small in
     relative_case.has_relative_positions = true;
     if (no_kernels_reason(type, 64, 3, 2, true, true).empty())
       check_case(relative_case, {1, 3, 2, 64, 64, 2}, type, gpu);
+    Case logit_term_case = small_case;
+    logit_term_case.soft_cap = 2, logit_term_case.has_sinks = logit_term_case.has_position_bias = true;
+    if (no_logit_terms_reason(type, 64, 2).empty()) check_case(logit_term_case, {1, 2, 2, 64, 64}, type, gpu);
   }
 }
 

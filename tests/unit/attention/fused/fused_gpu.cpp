@@ -23,17 +23,20 @@ using namespace reference::spec;
 
 namespace {
 
-template <class T>
+template <class T, int kSize>
 attention::GpuKernels emulated_kernels() {
   using namespace kernels;
-  using Launches = AttentionLaunches<T, 32>;
+  using Launches = AttentionLaunches<T, kSize>;
   static const AttentionKernels kernel_table{
-      32,
+      kSize,
       [] {
         host::EmulatedGpu device;
         return Launches::relative_constraint(host::Launcher{device});
       },
-      Launches::logit_term_constraint,
+      [](bool has_relative_positions) {
+        host::EmulatedGpu device;
+        return Launches::logit_term_constraint(host::Launcher{device}, has_relative_positions);
+      },
       Launches::num_query_tiles,
       [](const AttentionParams& a, int64_t batch_size) {
         host::EmulatedGpu device;
@@ -108,16 +111,36 @@ void add_relative_positions(Inputs& x) {
   x.operands[kDistanceRows] = at::randn({num_heads, 2 * num_rows, size});
 }
 
+// Adds at least one logit term: a soft cap, sinks, a position bias with the keys in one or two ranges, or a window
+// without a causal mask.
+void add_logit_terms(Inputs& x) {
+  const int64_t num_heads = x.operands[kQ].size(1), num_queries = x.operands[kQ].size(2),
+                num_keys = x.operands[kK].size(2), first_range_keys = pick(1, num_keys),
+                num_rows = num_queries + num_keys, terms = pick(1, 15);
+  x.operands.resize(kNumOperands);
+  if ((terms & 1) != 0) x.spec.soft_cap = 0.5 * static_cast<double>(pick(1, 8));
+  if ((terms & 2) != 0) x.operands[kSinks] = at::randn({num_heads});
+  if ((terms & 4) != 0) {
+    x.spec.position_bias.key_ranges = {{0, first_range_keys, 0}};
+    if (first_range_keys < num_keys)
+      x.spec.position_bias.key_ranges.push_back({first_range_keys, num_keys - first_range_keys, num_rows});
+    x.operands[kDistanceBias] = at::randn({num_heads, 2 * num_rows});
+  }
+  if ((terms & 8) != 0 && !x.spec.causal) x.spec.window = pick(1, num_keys);
+}
+
 // Checks the results of the GPU and CPU kernels, in fp32 or bf16, against the reference equations, and that both
-// kernels return the same types.
+// kernels return the same types. kSize: head size of the GPU kernels.
+template <int kSize>
 void check_kernels(const Inputs& x, bool is_bf16) {
   const auto type = is_bf16 ? at::kBFloat16 : at::kFloat;
-  const auto gpu = is_bf16 ? emulated_kernels<kernels::Bf16>() : emulated_kernels<float>();
+  const auto gpu = is_bf16 ? emulated_kernels<kernels::Bf16, kSize>() : emulated_kernels<float, kSize>();
   const auto attend_fused = [&](bool is_on_gpu) {
     return [&gpu, is_on_gpu](const Inputs& inputs, const Tensors& t) {
       attention::AttentionSpec p = inputs.spec;
       p.head_scales = t[kHeadScales], p.relative_positions.u = t[kContentBias],
       p.relative_positions.v = t[kPositionBias], p.relative_positions.r = t[kDistanceRows];
+      p.sinks = operand(t, kSinks), p.position_bias.bias = operand(t, kDistanceBias);
       if (t[kMatrix].defined())
         return is_on_gpu ? attention::head_mixing_gpu(gpu, t[kQ], t[kK], t[kV], t[kMatrix], p)
                          : attention::head_mixing_cpu(t[kQ], t[kK], t[kV], t[kMatrix], p);
@@ -175,7 +198,31 @@ TEST_CASE("emulated GPU and CPU attention kernels match the reference equations 
              {}};
     draw_options(x);
     if (pick(0, 1) == 1) add_relative_positions(x);
-    check_kernels(x, is_bf16);
+    check_kernels<32>(x, is_bf16);
+  }));
+}
+
+TEST_CASE("emulated GPU and CPU attention kernels with logit terms match the reference equations over random options",
+          "[attention][policy]") {
+  CHECK(check_reduced("attention with logit terms over random options", [] {
+    at::manual_seed(*rc::gen::inRange<uint64_t>(0, 1 << 30));
+    const int64_t batch_size = pick(1, 2), num_heads = pick(1, 3), num_queries = pick(1, 40), num_keys = pick(1, 70),
+                  size = 16 * pick(1, 4);
+    const bool is_bf16 = pick(0, 1) == 1;
+    Inputs x{{random_heads(batch_size, num_heads, num_queries, size),
+              random_heads(batch_size, num_heads, num_keys, size),
+              random_heads(batch_size, num_heads, num_keys, size),
+              {},
+              random_scales(batch_size, num_heads),
+              {},
+              {},
+              {}},
+             at::randn({batch_size, num_heads, num_queries, size}),
+             {},
+             {}};
+    draw_options(x);
+    add_logit_terms(x);
+    check_kernels<64>(x, is_bf16);
   }));
 }
 
@@ -203,6 +250,6 @@ TEST_CASE("emulated GPU and CPU head mixing kernels match the reference equation
              {}};
     draw_options(x);
     if (pick(0, 1) == 1) add_relative_positions(x);
-    check_kernels(x, is_bf16);
+    check_kernels<32>(x, is_bf16);
   }));
 }
