@@ -80,7 +80,10 @@ SinkProbabilities sink_softmax_by_tensor_ops(const at::Tensor& x, const at::Tens
   if (attention_mask.defined()) logits = logits.masked_fill(~attention_mask, -INFINITY);
   const at::Tensor head_sinks = sinks.view({1, -1, 1, 1}),
                    lse = logits.logsumexp({-1}, true).logaddexp(head_sinks);  // (B, h, Tq, 1)
-  return {(logits - lse).exp_(), (head_sinks - lse).exp_()};
+  at::Tensor p = (logits - lse).exp_();
+  // A sink of -inf does not make lse finite in a fully masked row.
+  if (attention_mask.defined()) p.masked_fill_(~attention_mask, 0);
+  return {p, (head_sinks - lse).exp_()};
 }
 
 at::Tensor masked_softmax(const at::Tensor& logits, const at::Tensor& attention_mask, const at::Tensor& sinks) {

@@ -1,6 +1,6 @@
 // Multi-head attention as naive loops in double precision, written from the equations:
-//   Q_i = x W^Q_i + b, K_i and V_i likewise from m;  A = Q_i K_iᵀ / √dk + additive mask;
-//   P = softmax of A over allowed keys;  Z_i = P V_i;  y = concat(Z) W^O + b.
+//   Q_i = x W^Q_i + b, K_i and V_i likewise from m;  A = c tanh(Q_i K_iᵀ / (√dk c)) + position bias + additive mask;
+//   P = softmax of A over allowed keys and a sink of logit ψ_i;  Z_i = P V_i;  y = concat(Z) W^O + b.
 #pragma once
 
 #include <cmath>
@@ -23,9 +23,18 @@ using MayAttend = std::function<bool(int64_t, int64_t, int64_t)>;
 // Mask added to A[b, head, t, s]; empty: none.
 using AdditiveMask = std::function<double(int64_t, int64_t, int64_t, int64_t)>;
 
+// Optional terms of the logits.
+struct LogitTerms {
+  double soft_cap = 0;  // c; 0: none
+  Vector sinks = {};    // ψ (h); empty: none
+  // Bias of head i for query t and key s, added after the soft cap; empty: none.
+  std::function<double(int64_t i, int64_t t, int64_t s)> position_bias = {};
+};
+
 // Returns y (B, Tq, d) for x (B, Tq, d) and m (B, Tk, d), row-major. Fully masked rows have Z = 0.
 inline Vector attention(const Sizes& sizes, const Vector& x, const Vector& m, const Weights& w,
-                        const MayAttend& may_attend, const AdditiveMask& additive_mask = {}) {
+                        const MayAttend& may_attend, const AdditiveMask& additive_mask = {},
+                        const LogitTerms& terms = {}) {
   auto project = [&](const Vector& in, int64_t length, const char* name, int64_t size) {
     const Vector& weight = w.at(std::string(name) + ".weight");
     auto bias = w.find(std::string(name) + ".bias");
@@ -49,7 +58,7 @@ inline Vector attention(const Sizes& sizes, const Vector& x, const Vector& m, co
       Vector concatenated_outputs(static_cast<size_t>(sizes.heads * sizes.value_size));
       for (int64_t i = 0; i < sizes.heads; ++i) {
         Vector exp_logits(static_cast<size_t>(sizes.keys));
-        double sum = 0;
+        double sum = terms.sinks.empty() ? 0 : std::exp(terms.sinks[static_cast<size_t>(i)]);
         for (int64_t s = 0; s < sizes.keys; ++s) {
           if (!may_attend(b, t, s)) continue;
           double logit = 0;
@@ -57,6 +66,8 @@ inline Vector attention(const Sizes& sizes, const Vector& x, const Vector& m, co
             logit += q[static_cast<size_t>(((b * sizes.queries + t) * sizes.heads + i) * sizes.key_size + c)] *
                      k[static_cast<size_t>(((b * sizes.keys + s) * sizes.heads + i) * sizes.key_size + c)];
           logit /= std::sqrt(static_cast<double>(sizes.key_size));
+          if (terms.soft_cap > 0) logit = terms.soft_cap * std::tanh(logit / terms.soft_cap);
+          if (terms.position_bias) logit += terms.position_bias(i, t, s);
           if (additive_mask) logit += additive_mask(b, i, t, s);
           exp_logits[static_cast<size_t>(s)] = std::exp(logit);
           sum += exp_logits[static_cast<size_t>(s)];

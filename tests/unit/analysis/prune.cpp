@@ -187,6 +187,9 @@ std::vector<Combination> combinations() {
   // The epsilon keeps a norm of one small element from amplifying rounding errors.
   const std::vector<std::string> transform_lines{"", "transform = ['rotary']\n",
                                                  "transform = ['qk-norm']\nqk-norm.epsilon = 0.1\n"};
+  // Each further combination takes the next position bias, and every second the keys of logits.
+  const std::vector<std::string> biases = position_biases().names();
+  size_t index = 0;
   for (const auto& pairing : pairings().names())
     for (const auto& score : scores().names())
       for (const auto& normaliser : normalisers().names())
@@ -195,8 +198,16 @@ std::vector<Combination> combinations() {
             for (const auto& a : extras_of(score))
               for (const auto& b : extras_of(mixer))
                 for (const auto& c : extras_of(combiner))
-                  for (const auto& transform : score == "dot-product" ? transform_lines : std::vector<std::string>{""})
-                    all.push_back({pairing, score, normaliser, mixer, combiner, transform + a + b + c});
+                  for (const auto& transform :
+                       score == "dot-product" ? transform_lines : std::vector<std::string>{""}) {
+                    const bool mixes_logits = b.find("'logits'") != std::string::npos ||
+                                              (mixer == "talking-heads" && b.find("pre = false") == std::string::npos);
+                    const std::string keys = mixes_logits || index % 2 == 0 ? "" : "sink = 'learned'\nsoft_cap = 2.0\n";
+                    all.push_back(
+                        {pairing, score, normaliser, mixer, combiner,
+                         str("position_bias = '", biases[index % biases.size()], "'\n", keys, transform, a, b, c)});
+                    ++index;
+                  }
   return all;
 }
 

@@ -98,7 +98,8 @@ std::map<std::string, Case> cases() {
   const auto on_gpu = [](LayerView& l) { l.is_on_gpu = true; };
   const auto one_query = [](Context& c) { c.q = c.q.narrow(0, 0, 1).narrow(2, 0, 1); };
   return {
-      // Every registered pairing, normaliser and combiner has a fused form; for 'test-composed', BuiltCase substitutes
+      // Every registered pairing, position bias, normaliser and combiner has a fused form; for 'test-composed',
+      // BuiltCase substitutes
       // a stage without a fused form.
       {"pairing",
        {"heads = 2\npairing = 'test-composed'\n", {}, {}, "pairing 'test-composed': the stage has no fused form"}},
@@ -107,6 +108,11 @@ std::map<std::string, Case> cases() {
         {},
         {},
         "score 'synthesizer-random': the logits are not products"}},
+      {"position-bias",
+       {"heads = 2\nposition_bias = 'test-composed'\n",
+        {},
+        {},
+        "position bias 'test-composed': the stage has no fused form"}},
       {"normaliser",
        {"heads = 2\nnormaliser = 'test-composed'\n",
         {},
@@ -130,6 +136,8 @@ std::map<std::string, Case> cases() {
        {"heads = 1\nmixer = 'mixhead-a'\n", on_gpu, {}, "head mixing: the emulated build has head sizes up to 16"}},
       {"gpu-relative-positions",
        {"heads = 2\nscore = 'relative'\n", on_gpu, {}, "relative positions: the emulated GPU adds no positions"}},
+      {"gpu-logit-terms",
+       {"heads = 2\nsoft_cap = 5.0\n", on_gpu, {}, "soft cap: the emulated GPU adds no logit terms"}},
       {"gpu-head-mixing",
        {"heads = 2\nmixer = 'mixhead-a'\nscore = 'relative'\n",
         on_gpu,
@@ -156,6 +164,13 @@ std::map<std::string, Case> cases() {
           c.mask.additive = at::zeros({20, 20});
         },
         "head mixing with a mask that the fused kernels do not support, such as an additive mask"}},
+      {"gpu-window",
+       {"heads = 2\nposition_bias = 'alibi'\nsink = 'zero'\n",
+        {},
+        [](Context& c) { c.mask.causal = false, c.mask.window = 5; },
+        "position bias, sinks with a two-sided window, which the GPU kernels do not support",
+        false,
+        Kernel::fused_gpu}},
       {"unmixed-value-size",
        {"heads = 2\nvalue_size = 8\n" + released_lines,
         {},
@@ -179,9 +194,9 @@ std::map<std::string, Case> cases() {
       {"in-place-kind", in_encoder},
       {"in-place-queries",
        {"heads = 2\n", {}, decode, "20 queries and 20 new keys, not one of each", false, Kernel::fused_in_place}},
-      {"in-place-mask",
-       decoding_case(
-           "heads = 2\n", [](Context& c) { c.mask.window = 5; }, "a mask that is not causal or hides cached keys")},
+      {"in-place-mask", decoding_case(
+                            "heads = 2\n", [](Context& c) { c.mask.causal = false; },
+                            "a mask that is not causal, has key lengths, or is additive")},
       {"in-place-inference", in_training},
       {"in-place-observer", decoding_case(
                                 "heads = 2\n", [](Context& c) { c.observer = &output_observer; }, "an observer")},
@@ -199,13 +214,16 @@ std::map<std::string, Case> cases() {
 class ComposedPairing : public Pairing {
   void pair(Context&) override {}
 };
+class ComposedPositionBias : public PositionBiasStage {
+  at::Tensor bias(const Context&, const at::Tensor&) override { return {}; }
+};
 class ComposedNormaliser : public Normaliser {
-  at::Tensor normalise(const at::Tensor& logits, const at::Tensor&) override { return logits; }
+  at::Tensor normalise(const at::Tensor& logits, const at::Tensor&, const at::Tensor&) override { return logits; }
 };
 class ComposedCombiner : public Combiner {};
 
-// The layer and the forward pass of a case. Stages named 'test-composed' are ComposedPairing, ComposedNormaliser and
-// ComposedCombiner.
+// The layer and the forward pass of a case. Stages named 'test-composed' are ComposedPairing, ComposedPositionBias,
+// ComposedNormaliser and ComposedCombiner.
 struct BuiltCase {
   nn::ParameterList parameters{at::kCPU};
   AttentionOptions options;
@@ -223,6 +241,7 @@ struct BuiltCase {
       name = "test-composed";
     };
     replace("pairing", stages.pairing, options.pairing, std::make_unique<ComposedPairing>());
+    replace("position_bias", stages.position_bias, options.position_bias, std::make_unique<ComposedPositionBias>());
     replace("normaliser", stages.normaliser, options.normaliser, std::make_unique<ComposedNormaliser>());
     replace("combiner", stages.combiners.front(), options.combiner.front(), std::make_unique<ComposedCombiner>());
     stages.for_each_stage(
@@ -365,6 +384,31 @@ TEST_CASE("a decoding step on a CPU chooses the kernel that reads the cache in p
   CHECK(kernel_of("heads = 2\nnormaliser = 'sigsoftmax'\n") == Kernel::fused_cpu);
   CHECK(kernel_of("heads = 2\nmixer = 'mixhead-a'\n") == Kernel::head_mixing_in_place);
   CHECK(kernel_of("heads = 4\nnormaliser = 'sigsoftmax'\nmixer = 'mixhead-b'\n") == Kernel::head_mixing_in_place);
+  CHECK(kernel_of("heads = 2\nposition_bias = 't5'\nsoft_cap = 5.0\nsink = 'learned'\n") == Kernel::fused_in_place);
+  CHECK(kernel_of("heads = 2\nmixer = 'mixhead-a'\nposition_bias = 'alibi'\n") == Kernel::head_mixing_in_place);
+}
+
+TEST_CASE(
+    "masks with a window take the fused kernels: causal with queries at the last keys, two-sided with queries at "
+    "the positions of the keys") {
+  c10::NoGradGuard no_gradient;
+  const auto kernel_of = [](const std::function<void(Mask&)>& set_mask, bool is_step = false) {
+    const BuiltCase built_case(Case{"heads = 2\nsoft_cap = 5.0\n"});
+    const LayerView layer = built_case.layer();
+    Context pass = built_case.pass();
+    if (is_step) make_decoding_step(pass);
+    pass.mask.window = 5;
+    set_mask(pass.mask);
+    return Dispatcher(layer).choose_kernel(layer, pass).kernel;
+  };
+  CHECK(kernel_of([](Mask&) {}) == Kernel::fused_cpu);
+  CHECK(kernel_of([](Mask&) {}, true) == Kernel::fused_in_place);
+  CHECK(kernel_of([](Mask& m) { m.causal = false; }) == Kernel::fused_cpu);
+  CHECK(kernel_of([](Mask& m) {
+          m.causal = false, m.key_lengths = at::tensor({20, 12}, at::kLong);
+        }) == Kernel::fused_cpu);
+  CHECK(kernel_of([](Mask& m) { m.causal = false, m.offset = 1; }) == Kernel::composed);
+  CHECK(kernel_of([](Mask& m) { m.key_lengths = at::tensor({20, 12}, at::kLong); }) == Kernel::composed);
 }
 
 TEST_CASE("Path::composed chooses the composed path without an unmet constraint") {

@@ -1,4 +1,4 @@
-// Masked softmax and Sigsoftmax: sums of rows, masked entries, gradients, reuse of memory.
+// Masked softmax and Sigsoftmax: sums of rows, masked entries, sinks, gradients, reuse of memory.
 #include "attention/masked_softmax.h"
 
 #include <rapidcheck.h>
@@ -55,7 +55,7 @@ TEST_CASE("rows of masked_softmax sum to 1, masked entries are exactly 0, fully 
     for (bool sigsoftmax : {false, true}) {
       auto normalise = sigsoftmax ? masked_sigmoid_softmax : masked_softmax;
       at::Tensor a32 = a.clone().requires_grad_(), a64 = a.to(at::kDouble).requires_grad_();
-      const at::Tensor p32 = normalise(a32, allowed_mask), p64 = normalise(a64, allowed_mask);
+      const at::Tensor p32 = normalise(a32, allowed_mask, {}), p64 = normalise(a64, allowed_mask, {});
       RC_ASSERT(agree(p32.sum(-1), any_visible.to(at::kFloat), num_roundings(s)));
       RC_ASSERT((p32.masked_select(~visible) == 0).all().item<bool>());
       RC_ASSERT(agree(p32, p64, num_roundings(s)));
@@ -72,6 +72,51 @@ TEST_CASE("rows of masked_softmax sum to 1, masked entries are exactly 0, fully 
   }));
 }
 
+TEST_CASE("a sink is a further key, whose probability and gradient are left out of the result", "[mixing]") {
+  CHECK(rc::check([] {
+    const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
+    const int64_t b = pick(1, 3), h = pick(1, 3), t = pick(1, 5), s = pick(1, 40);
+    const auto seed = static_cast<uint64_t>(pick(1, 1000000));
+    const at::Tensor a = normal({b, h, t, s}, seed) * 3, visible = normal({b, 1, t, s}, seed + 1) > -0.5,
+                     r = normal({b, h, t, s}, seed + 2);
+    for (const bool sigsoftmax : {false, true})
+      for (const auto type : {at::kFloat, at::kDouble}) {
+        at::Tensor logits = a.to(type, false, true).requires_grad_(), sinks = normal({h}, seed + 3).requires_grad_();
+        const at::Tensor p = (sigsoftmax ? masked_sigmoid_softmax : masked_softmax)(logits, visible, sinks);
+        (p * r).sum().backward();
+        at::Tensor exact_logits = a.to(at::kDouble).requires_grad_(),
+                   exact_sinks = sinks.detach().to(at::kDouble).requires_grad_();
+        const at::Tensor exponents = sigsoftmax ? exact_logits + at::log_sigmoid(exact_logits) : exact_logits;
+        const at::Tensor further_key = exact_sinks.view({1, h, 1, 1}).expand({b, h, t, 1});
+        const at::Tensor expected =
+            at::softmax(at::cat({exponents.masked_fill(~visible, -INFINITY), further_key}, -1), -1).narrow(-1, 0, s);
+        (expected * r).sum().backward();
+        RC_ASSERT(agree(p, expected, num_roundings(s) + 1));
+        RC_ASSERT((p.masked_select(~visible.expand(p.sizes())) == 0).all().item<bool>());
+        RC_ASSERT((p.sum(-1) < 1 + 1e-6).all().item<bool>());
+        RC_ASSERT(agree(logits.grad(), exact_logits.grad(), num_roundings(s) + s, 2 * numbers::max_abs(r)));
+        RC_ASSERT(agree(sinks.grad(), exact_sinks.grad(), num_roundings(s) + s + b * t,
+                        static_cast<double>(b * t) * numbers::max_abs(r)));
+      }
+  }));
+}
+
+TEST_CASE("a fully masked row with a sink is zero and has zero gradients, also with a sink of -infinity", "[mixing]") {
+  for (const double sink : {0.5, -HUGE_VAL}) {
+    at::Tensor a = normal({1, 2, 3, 4}, 1).requires_grad_(), sinks = at::full({2}, sink).requires_grad_();
+    at::Tensor visible = at::ones({1, 1, 3, 4}, at::kBool);
+    visible.select(2, 1).fill_(false);
+    const at::Tensor p = masked_softmax(a, visible, sinks);
+    CHECK((p.select(2, 1) == 0).all().item<bool>());
+    p.select(2, 1).sum().backward();
+    CHECK((a.grad() == 0).all().item<bool>());
+    if (std::isfinite(sink)) CHECK((sinks.grad() == 0).all().item<bool>());
+    const at::Tensor logits = a.detach(), sink_logits = sinks.detach().view({1, 2, 1});
+    CHECK(agree(masked_softmax(logits, {}, sinks.detach()).sum(-1),
+                (1 + (sink_logits - logits.logsumexp({-1})).exp()).reciprocal(), num_roundings(4) + 4));
+  }
+}
+
 TEST_CASE("rows that an additive mask fully masks are zero and have zero gradient", "[mixing]") {
   Mask mask;
   mask.additive = at::zeros({2, 1, 4, 6});
@@ -81,8 +126,8 @@ TEST_CASE("rows that an additive mask fully masks are zero and have zero gradien
   for (auto type : {at::kFloat, at::kDouble})  // fp32 has a kernel, double precision uses LibTorch operations
     for (auto normalise : {masked_softmax, masked_sigmoid_softmax}) {
       at::Tensor a = normal({2, 3, 4, 6}, 1).to(type).requires_grad_();
-      const at::Tensor p = normalise(a + mask.additive, visible);
-      CHECK(agree(p, normalise(a, mask.additive.expand(a.sizes()) > -1), num_roundings(6)));
+      const at::Tensor p = normalise(a + mask.additive, visible, {});
+      CHECK(agree(p, normalise(a, mask.additive.expand(a.sizes()) > -1, {}), num_roundings(6)));
       CHECK((p[1].select(1, 2) == 0).all().item<bool>());
       CHECK((p.narrow(3, 4, 2) == 0).all().item<bool>());
       CHECK(agree(p.sum(), at::full({}, 2 * 3 * 4 - 3, type), p.numel()));

@@ -35,8 +35,9 @@ struct Sizes {
 
 struct Combination {
   std::string transforms;  // names in attention.transform, joined by spaces
-  std::string pairing, score, normaliser, mixer;
+  std::string pairing, score, position_bias, normaliser, mixer;
   std::string combiners;  // names in attention.combiner, joined by spaces
+  std::string keys{};     // further lines of [attention], which each kind of attention supports
   Sizes sizes{};
   std::vector<std::string> transform_names() const {
     return transforms.empty() ? std::vector<std::string>() : split(transforms, ' ');
@@ -44,11 +45,12 @@ struct Combination {
   std::string toml() const {
     const std::string names = transforms.empty() ? "" : str('\'', join(transform_names(), "', '"), '\'');
     return str("heads = ", sizes.heads, "\nhead_size = ", sizes.head_size, "\ntransform = [", names, "]\npairing = '",
-               pairing, "'\nscore = '", score, "'\nnormaliser = '", normaliser, "'\nmixer = '", mixer, "'\n",
-               fixtures::combiner_line(split(combiners, ' ')));
+               pairing, "'\nscore = '", score, "'\nposition_bias = '", position_bias, "'\nnormaliser = '", normaliser,
+               "'\nmixer = '", mixer, "'\n", fixtures::combiner_line(split(combiners, ' ')), keys);
   }
   std::string name() const {
-    return str('[', transforms, "] ", pairing, " ", score, " ", normaliser, " ", mixer, " ", combiners);
+    return str('[', transforms, "] ", pairing, " ", score, " ", position_bias, " ", normaliser, " ", mixer, " ",
+               combiners, " ", keys);
   }
 };
 
@@ -64,15 +66,23 @@ std::vector<std::string> transform_lists() {
   return lists;
 }
 
-// Returns combinations of stages in which every pair of stages of two kinds occurs; all combinations if the environment
-// variable MH_FULL is set.
+// Returns lines of [attention] with the keys of logits.
+std::vector<std::string> key_lines() {
+  return {"", "soft_cap = 1.5\n", "sink = 'learned'\n", "sink = 'zero'\nsoft_cap = 2.0\n"};
+}
+
+// Returns combinations of stages and keys in which every pair of stages of two kinds, and of a stage and a key, occurs;
+// all combinations if the environment variable MH_FULL is set.
 std::vector<Combination> combinations() {
   const auto transform = transform_lists(), pairing = pairings().names(), score = scores().names(),
-             normaliser = normalisers().names(), mixer = mixers().names(), combiner = combiners().names();
+             position_bias = position_biases().names(), normaliser = normalisers().names(), mixer = mixers().names(),
+             combiner = combiners().names(), keys = key_lines();
   std::vector<Combination> all;
-  for (const fixtures::Combination& c : fixtures::covering_array(
-           {transform.size(), pairing.size(), score.size(), normaliser.size(), mixer.size(), combiner.size()}))
-    all.push_back({transform[c[0]], pairing[c[1]], score[c[2]], normaliser[c[3]], mixer[c[4]], combiner[c[5]]});
+  for (const fixtures::Combination& c :
+       fixtures::covering_array({transform.size(), pairing.size(), score.size(), normaliser.size(), mixer.size(),
+                                 combiner.size(), position_bias.size(), keys.size()}))
+    all.push_back({transform[c[0]], pairing[c[1]], score[c[2]], position_bias[c[6]], normaliser[c[3]], mixer[c[4]],
+                   combiner[c[5]], keys[c[7]]});
   return all;
 }
 
@@ -90,6 +100,7 @@ Capabilities shared_capabilities(const AttentionOptions& o, const LayerSpec& sha
   Capabilities shared;
   std::vector<Capabilities> all{
       capabilities_of(pairings(), o.pairing, o, shape), capabilities_of(scores(), o.score, o, shape),
+      capabilities_of(position_biases(), o.position_bias, o, shape),
       capabilities_of(normalisers(), o.normaliser, o, shape), capabilities_of(mixers(), o.mixer, o, shape)};
   for (const std::string& name : o.combiner) all.push_back(capabilities_of(combiners(), name, o, shape));
   for (const std::string& name : o.transform) all.push_back(capabilities_of(transforms(), name, o, shape));
@@ -102,9 +113,11 @@ Capabilities shared_capabilities(const AttentionOptions& o, const LayerSpec& sha
   return shared;
 }
 
-// Returns whether the score has the keys or the absolute positions that the transforms change.
-bool score_suits_transforms(const AttentionOptions& options, const LayerSpec& shape) {
+// Returns whether the score has the keys or the absolute positions that the transforms change, and whether sinks have
+// the heads of the score.
+bool stages_suit_each_other(const AttentionOptions& options, const LayerSpec& shape) {
   const Stages stages = make_stages(options, shape);
+  if (options.sink != Sink::none && stages.mixer->mixer_input() == MixerInput::logits) return false;
   return options.transform.empty() ||
          (stages.score->uses_keys() &&
           !(stages.score->has_relative_positions() &&
@@ -112,7 +125,7 @@ bool score_suits_transforms(const AttentionOptions& options, const LayerSpec& sh
                         [](const auto& transform) { return transform->adds_positions(); })));
 }
 
-// Builds a layer of the kind. If a stage does not support the kind, or the score does not suit the transforms, checks
+// Builds a layer of the kind. If a stage does not support the kind, or the stages do not suit each other, checks
 // instead that the constructor of the layer throws, and returns null.
 std::unique_ptr<Layer> build(const Combination& c, AttentionKind kind) {
   const AttentionOptions options = layers::options_of(c.toml(), kind);
@@ -122,7 +135,7 @@ std::unique_ptr<Layer> build(const Combination& c, AttentionKind kind) {
                              : kind == AttentionKind::decoder_self
                                  ? capabilities.supports_self_attention && capabilities.supports_causal_attention
                                  : capabilities.supports_self_attention;
-  if (!supports_kind || !score_suits_transforms(options, shape)) {
+  if (!supports_kind || !stages_suit_each_other(options, shape)) {
     CHECK_THROWS_AS(Layer(c.toml(), c.sizes.width, 1, kind), Error);
     return nullptr;
   }
@@ -274,7 +287,7 @@ TEST_CASE("pairwise combinations of all stages pass the conformance checks in ea
 TEST_CASE("every ordered pair of combiners passes the conformance checks in each supported kind of attention",
           "[combinations]") {
   for (const std::vector<std::string>& names : fixtures::combiner_pairs()) {
-    const Combination c{"", "own", "dot-product", "softmax", "none", join(names, " ")};
+    const Combination c{"", "own", "dot-product", "none", "softmax", "none", join(names, " ")};
     INFO(c.name());
     check_causal_self(c);
     check_bidirectional_self(c);
@@ -285,13 +298,17 @@ TEST_CASE("every ordered pair of combiners passes the conformance checks in each
 TEST_CASE("every pair of two stages occurs in one of the pairwise combinations", "[combinations]") {
   std::set<std::pair<std::string, std::string>> covered_pairs;
   for (const Combination& c : combinations()) {
-    const std::string stages[] = {"transform " + c.transforms,  "pairing " + c.pairing, "score " + c.score,
-                                  "normaliser " + c.normaliser, "mixer " + c.mixer,     "combiner " + c.combiners};
+    const std::string stages[] = {"transform " + c.transforms,  "pairing " + c.pairing,
+                                  "score " + c.score,           "position bias " + c.position_bias,
+                                  "normaliser " + c.normaliser, "mixer " + c.mixer,
+                                  "combiner " + c.combiners,    "keys " + c.keys};
     for (const std::string& a : stages)
       for (const std::string& b : stages) covered_pairs.emplace(a, b);
   }
-  const size_t counts[] = {transform_lists().size(),     pairings().names().size(), scores().names().size(),
-                           normalisers().names().size(), mixers().names().size(),   combiners().names().size()};
+  const size_t counts[] = {transform_lists().size(),     pairings().names().size(),
+                           scores().names().size(),      position_biases().names().size(),
+                           normalisers().names().size(), mixers().names().size(),
+                           combiners().names().size(),   key_lines().size()};
   size_t expected = 0;
   for (const size_t& a : counts)
     for (const size_t& b : counts) expected += &a == &b ? a : a * b;
@@ -306,9 +323,11 @@ TEST_CASE("random combinations of stages and shapes pass the conformance checks 
     Combination c{*rc::gen::elementOf(transform_lists()),
                   random_name(pairings()),
                   random_name(scores()),
+                  random_name(position_biases()),
                   random_name(normalisers()),
                   random_name(mixers()),
-                  random_name(combiners())};
+                  random_name(combiners()),
+                  *rc::gen::elementOf(key_lines())};
     c.sizes.width = 2 * pick(2, 9);
     c.sizes.queries = pick(2, 9);
     c.sizes.keys = c.sizes.queries + pick(1, 9);

@@ -27,8 +27,14 @@ TEST_CASE("multi-head attention matches a naive reference over random shapes and
                has_additive_mask = *rc::gen::arbitrary<bool>();
     sizes.keys = is_cross ? pick(1, 7) : sizes.queries;
     const auto seed = static_cast<uint64_t>(pick(1, 1000000));
-    Layer l(layer_size_lines(sizes, has_bias), sizes.width, seed,
-            is_cross ? AttentionKind::decoder_cross : AttentionKind::decoder_self);
+    const std::string sink = *rc::gen::element<std::string>("none", "learned", "zero");
+    reference::LogitTerms terms;
+    terms.soft_cap = *rc::gen::arbitrary<bool>() ? 0.5 * static_cast<double>(pick(1, 6)) : 0;
+    Layer l(layer_size_lines(sizes, has_bias) + str("soft_cap = ", terms.soft_cap, "\nsink = '", sink, "'\n"),
+            sizes.width, seed, is_cross ? AttentionKind::decoder_cross : AttentionKind::decoder_self);
+    if (sink == "learned") l.set("sinks", normal({sizes.heads}, seed + 3));
+    if (sink != "none")
+      terms.sinks = sink == "learned" ? doubles(l["sinks"]) : Vector(static_cast<size_t>(sizes.heads));
     at::Tensor x = normal({sizes.batch, sizes.queries, sizes.width}, seed),
                m = is_cross ? normal({sizes.batch, sizes.keys, sizes.width}, seed + 1) : x;
     Mask mask;
@@ -45,14 +51,15 @@ TEST_CASE("multi-head attention matches a naive reference over random shapes and
       mask.additive.masked_fill_(mask.additive < pick(-1, 1), -INFINITY);
     auto may_attend = [&](int64_t b, int64_t t, int64_t s) {
       return (!causal || s <= t + mask.offset) && (mask.window == 0 || s > t + mask.offset - mask.window) &&
+             (mask.window == 0 || causal || s < t + mask.offset + mask.window) &&
              (!is_padded || s < lengths[static_cast<size_t>(b)]);
     };
     auto additive_mask = [&](int64_t b, int64_t i, int64_t t, int64_t s) {
       return static_cast<double>(mask.additive[b][i][t][s].item<float>());
     };
-    const Vector expected =
-        reference::attention(sizes, doubles(x), doubles(m), l.weights(), may_attend,
-                             has_additive_mask ? reference::AdditiveMask(additive_mask) : reference::AdditiveMask());
+    const Vector expected = reference::attention(
+        sizes, doubles(x), doubles(m), l.weights(), may_attend,
+        has_additive_mask ? reference::AdditiveMask(additive_mask) : reference::AdditiveMask(), terms);
     const layers::LayerRounding rounding = layers::rounding_of(l, x, m, mask);
     for (Path path : {Path::composed, Path::automatic}) {
       l.layer->set_path(path);
@@ -80,6 +87,95 @@ TEST_CASE("gradients of every parameter and input of multi-head attention equal 
           });
     }
   }
+}
+
+TEST_CASE("gradients with a soft cap and sinks equal finite differences", "[plain]") {
+  for (const char* sink : {"none", "learned", "zero"})
+    for (const bool is_cross : {false, true})
+      for (const Path path : {Path::composed, Path::automatic}) {
+        const int64_t queries = 4, keys = is_cross ? 5 : 4;
+        // A head size for which the fused path has a kernel.
+        const Sizes sizes{2, queries, keys, 6, 3, 16, 16};
+        Layer l(layer_size_lines(sizes) + str("soft_cap = 2.0\nsink = '", sink, "'\n"), sizes.width, 5,
+                is_cross ? AttentionKind::decoder_cross : AttentionKind::decoder_self);
+        l.layer->set_path(path);
+        const at::Tensor m = normal({sizes.batch, sizes.keys, sizes.width}, 8);
+        Mask mask;
+        mask.causal = !is_cross;
+        layers::check_gradients(
+            l, normal({sizes.batch, sizes.queries, sizes.width}, 7),
+            [&](const at::Tensor& x, Observer* observer) { return l(x, is_cross ? m : x, mask, {}, observer); },
+            [&](const reference::Weights& w, const Vector& x) {
+              reference::LogitTerms terms;
+              terms.soft_cap = 2;
+              if (sink != std::string("none"))
+                terms.sinks = w.count("sinks") != 0 ? w.at("sinks") : Vector(static_cast<size_t>(sizes.heads));
+              return reference::attention(
+                  sizes, x, is_cross ? doubles(m) : x, w,
+                  [&](int64_t, int64_t t, int64_t s) { return is_cross || s <= t; }, {}, terms);
+            });
+      }
+}
+
+TEST_CASE("a soft cap bounds the logits, and a large soft cap changes nothing", "[plain]") {
+  struct : Observer {
+    at::Tensor logits;
+    bool wants_scores() const override { return true; }
+    void observe_scores(const LayerSpec&, const at::Tensor& x) override { logits = x; }
+  } observer, plain_observer;
+  const at::Tensor x = normal({2, 7, 12}, 1) * 3;
+  Layer plain("heads = 3\n", 12, 4), capped("heads = 3\nsoft_cap = 1.5\n", 12, 4),
+      loose("heads = 3\nsoft_cap = 1e6\n", 12, 4);
+  plain(x, x, layers::causal_mask(), {}, &plain_observer);
+  capped(x, x, layers::causal_mask(), {}, &observer);
+  CHECK(numbers::max_abs(plain_observer.logits) > 3);
+  CHECK(numbers::max_abs(observer.logits) <= 1.5);
+  CHECK(rounding::agree(observer.logits, 1.5 * (plain_observer.logits / 1.5).tanh(), 8, 1.5));
+  const layers::LayerRounding rounding = layers::rounding_of(plain, x, x, layers::causal_mask());
+  CHECK(rounding.agree(loose(x, x, layers::causal_mask()), plain(x, x, layers::causal_mask())));
+}
+
+TEST_CASE("sinks of -infinity change nothing; a zero sink leaves n / (n + 1) of the mass for n equal logits",
+          "[plain]") {
+  const at::Tensor x = normal({2, 7, 12}, 1);
+  Layer plain("heads = 3\n", 12, 4), sunk("heads = 3\nsink = 'learned'\n", 12, 4);
+  c10::NoGradGuard no_gradient;
+  sunk.copy_parameters_from(plain);
+  sunk["sinks"].fill_(-INFINITY);
+  const layers::LayerRounding rounding = layers::rounding_of(plain, x, x, layers::causal_mask());
+  for (const Path path : {Path::composed, Path::automatic}) {
+    plain.layer->set_path(path), sunk.layer->set_path(path);
+    CHECK(rounding.agree(sunk(x, x, layers::causal_mask()), plain(x, x, layers::causal_mask())));
+  }
+  Layer zero("heads = 3\nsink = 'zero'\n", 12, 4);
+  for (const char* projection : {"query.weight", "query.bias"}) zero[projection].zero_();
+  RecordingObserver observer;
+  zero(x, x, layers::causal_mask(), {}, &observer);
+  for (int64_t t = 0; t < 7; ++t)
+    CHECK(rounding::agree(observer.p.select(2, t).sum(-1), at::full({2, 3}, (t + 1.0) / (t + 2.0)), 16));
+}
+
+TEST_CASE("a two-sided window as wide as the text changes nothing; a window of 1 sees its own position", "[plain]") {
+  c10::NoGradGuard no_gradient;
+  const at::Tensor x = normal({2, 7, 12}, 1);
+  const AttentionKind kind = AttentionKind::encoder_self;
+  Layer plain("heads = 3\n", 12, 4, kind), wide("heads = 3\nwindow = 7\n", 12, 4, kind),
+      narrow("heads = 3\nwindow = 1\n", 12, 4, kind), middle("heads = 3\nwindow = 3\n", 12, 4, kind);
+  const layers::LayerRounding rounding = layers::rounding_of(plain, x, x, {});
+  CHECK(rounding.agree(wide(x, x, {}), plain(x, x, {})));
+  RecordingObserver observer;
+  narrow(x, x, {}, {}, &observer);
+  CHECK(at::equal(observer.p, at::eye(7).expand({2, 3, 7, 7})));
+  middle(x, x, {}, {}, &observer);
+  for (int64_t t = 0; t < 7; ++t)
+    for (int64_t s = 0; s < 7; ++s)
+      CHECK((observer.p.select(2, t).select(2, s) != 0).all().item<bool>() == (std::abs(t - s) < 3));
+  CHECK_THROWS_AS(Layer("heads = 3\nwindow = 3\n", 12, 4, AttentionKind::decoder_cross), Error);
+}
+
+TEST_CASE("sinks are refused with a mixer of logits", "[plain]") {
+  CHECK_THROWS_AS(Layer("heads = 3\nsink = 'zero'\nmixer = 'talking-heads'\n", 12, 4), Error);
+  CHECK_NOTHROW(Layer("heads = 3\nsink = 'zero'\nmixer = 'mixhead-a'\n", 12, 4));
 }
 
 TEST_CASE("zero-padding heads to a larger head_size leaves the output unchanged", "[plain]") {

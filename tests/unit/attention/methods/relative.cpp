@@ -108,6 +108,7 @@ TEST_CASE("relative attention matches a naive reference for memories of any leng
     }
     auto may_attend = [&](int64_t b, int64_t t, int64_t s) {
       return (!causal || s <= t + num_slots) && (mask.window == 0 || s > t + num_slots - mask.window) &&
+             (causal || mask.window == 0 || s < t + num_slots + mask.window) &&
              (!is_padded || s < lengths[static_cast<size_t>(b)]);
     };
     auto distance = [&](int64_t t, int64_t s) {
