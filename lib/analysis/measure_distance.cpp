@@ -2,6 +2,7 @@
 //
 //   avg-l2          for head i, the mean over heads j ≠ i of |P_j - P_i|₂, with P the attention matrix of a row of the
 //                   batch (Tq·Tk numbers), averaged over rows
+//                   (with a sink, the probabilities of the keys only)
 //   avg-l2-outputs  for head i, the mean over heads j ≠ i of |Z_j - Z_i|₂, with Z the head outputs or, for
 //                   output heads, the result of the combiner (Tq·dv numbers), averaged over rows
 //

@@ -3,7 +3,7 @@
 // needs no learned queries and keys.
 //
 // In sentences only queries that are words are counted (analysis/word_range.h). Rows of mixed heads may have negative
-// entries and need not sum to 1; H is computed from |P| / Σ |P|.
+// entries, and rows of mixed heads or with a sink need not sum to 1; H is computed from |P| / Σ |P|.
 #include "analysis/importance.h"
 
 namespace mh::analysis {

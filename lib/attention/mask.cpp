@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include "nn/aten.h"
 #include "nn/device.h"
 
 namespace mh::attention {
