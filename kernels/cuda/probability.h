@@ -171,9 +171,9 @@ struct SigsoftmaxExponent {
 // elements have no branch. With kLogitTerms the normaliser takes logits in place of products.
 template <bool kLogitTerms = false, class Work>
 MH_DEVICE void dispatch_normaliser(const AttentionParams& params, const Work& work) {
-  const float scale = kLogitTerms ? 1 : params.scale;
-  if (params.normaliser == Normaliser::softmax) work(SoftmaxExponent{scale * kLog2E, scale});
-  else work(SigsoftmaxExponent{scale});
+  if (params.normaliser == Normaliser::softmax)
+    work(kLogitTerms ? SoftmaxExponent{kLog2E, 1} : SoftmaxExponent{params.scale * kLog2E, params.scale});
+  else work(SigsoftmaxExponent{kLogitTerms ? 1 : params.scale});
 }
 
 // Returns the index in the random stream of the element that decides whether dropout drops the probability of a query

@@ -122,7 +122,7 @@ TEST_CASE("emulated GPU attention with soft caps, sinks, biases and two-sided wi
   CHECK(check_reduced("fp16", [] { check_case<Fp16, 64>(90, Terms::logit_terms); }));
 }
 
-TEST_CASE("kernels of another head size, with or with relative positions refuse logit terms", "[cuda]") {
+TEST_CASE("kernels of another head size or with relative positions refuse logit terms", "[cuda]") {
   host::EmulatedGpu device;
   const host::Launcher launcher{device}, small_launcher{device, 48 << 10};
   CHECK(AttentionLaunches<Bf16, 64>::logit_term_constraint(launcher, false) == nullptr);
