@@ -102,14 +102,19 @@ int64_t length_to_updates(const Length& length, const BatchOptions& options, int
 // differ in length.
 int64_t example_length_to_updates(const Length& length, int64_t updates_per_epoch);
 
+// The rows of one update of a text or of a mixture of texts.
+template <class RowType>
+struct PaddedRows {
+  std::vector<RowType> rows;
+  int64_t width = 0;  // row length in tokens after padding; the same in all micro-batches of an update
+  // Returns the cost of each row, for Batches::row_costs().
+  std::vector<int64_t> costs() const { return std::vector<int64_t>(rows.size(), width); }
+};
+
 // Batches of a text: shuffled blocks or streams.
 class TextBatches : public Batches {
  public:
-  // The rows of one update.
-  struct UpdateRows {
-    std::vector<Row> rows;
-    int64_t width = 0;  // row length in tokens after padding; the same in all micro-batches of an update
-  };
+  using UpdateRows = PaddedRows<Row>;
   virtual UpdateRows rows_of(int64_t update) = 0;
   std::vector<int64_t> row_costs(int64_t update) override;
   std::vector<MicroBatch> micro_batches_of(int64_t update, const RowRange& rows) override;

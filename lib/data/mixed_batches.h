@@ -50,11 +50,7 @@ class MixedTextBatches : public Batches {
     Row row;             // row of the text of `shard`
     Row continuation{};  // rest of a row whose stream starts again; length 0: none
   };
-  // The rows of one update.
-  struct UpdateRows {
-    std::vector<ShardRow> rows;
-    int64_t width = 0;  // row length in tokens after padding; the same in all micro-batches of an update
-  };
+  using UpdateRows = PaddedRows<ShardRow>;
   virtual UpdateRows rows_of(int64_t update) = 0;
   std::vector<int64_t> row_costs(int64_t update) override;
   std::vector<MicroBatch> micro_batches_of(int64_t update, const RowRange& rows) override;

@@ -132,11 +132,7 @@ const MixedTextBatches::UpdateRows& MixedTextBatches::cached_rows(int64_t update
   return cached_rows_;
 }
 
-// All rows of an update are padded to the same length.
-std::vector<int64_t> MixedTextBatches::row_costs(int64_t update) {
-  const UpdateRows& update_rows = cached_rows(update);
-  return std::vector<int64_t>(update_rows.rows.size(), update_rows.width);
-}
+std::vector<int64_t> MixedTextBatches::row_costs(int64_t update) { return cached_rows(update).costs(); }
 
 std::vector<Batches::MicroBatch> MixedTextBatches::micro_batches_of(int64_t /*update*/, const RowRange& rows) {
   return split_rows(rows);

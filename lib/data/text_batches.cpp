@@ -100,11 +100,7 @@ TextBatches::TextBatches(Text text, const BatchOptions& o) : text_(std::move(tex
   tokens_per_update_ = rows_per_update_ * o.block;
 }
 
-// All rows of an update are padded to the same length.
-std::vector<int64_t> TextBatches::row_costs(int64_t update) {
-  const UpdateRows update_rows = rows_of(update);
-  return std::vector<int64_t>(update_rows.rows.size(), update_rows.width);
-}
+std::vector<int64_t> TextBatches::row_costs(int64_t update) { return rows_of(update).costs(); }
 
 void Batches::copy_base_members(const Batches& other) {
   rows_per_update_ = other.rows_per_update_;

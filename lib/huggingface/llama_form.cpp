@@ -263,6 +263,18 @@ int64_t sliding_window(const JsonConfig& config, std::optional<int64_t> if_absen
   return window.value_or(0);
 }
 
+int64_t enabled_window(const JsonConfig& config, std::optional<int64_t> if_absent) {
+  const int64_t window = sliding_window(config, if_absent);
+  return config.value("use_sliding_window", false) ? window : 0;
+}
+
+void write_windows(const LayerSettings& layers, Json& config) {
+  const Json window = largest_window(layers);
+  config["use_sliding_window"] = !window.is_null();
+  config["sliding_window"] = window;
+  config["layer_types"] = layer_types_of(layers);
+}
+
 Json window_of(const Settings& layer) {
   const Json window = setting_or(layer, "window", 0);
   return window == 0 ? Json() : window;

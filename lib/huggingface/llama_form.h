@@ -99,6 +99,11 @@ constexpr const char* kSlidingAttention = "sliding_attention";
 // Returns the window that config.json has under the key sliding_window: `if_absent` without the key; 0, no window, for
 // null.
 int64_t sliding_window(const JsonConfig& config, std::optional<int64_t> if_absent);
+// Returns sliding_window() if use_sliding_window in config.json is true, otherwise 0, since transformers then ignores
+// sliding_window and the windows of layer_types.
+int64_t enabled_window(const JsonConfig& config, std::optional<int64_t> if_absent);
+// Adds the windows of the layers to config.json, for a family that reads them with enabled_window() and layer_types().
+void write_windows(const LayerSettings& layers, Json& config);
 // Returns the window of a layer, 0 for no window, as a value of config.json: null for no window.
 Json window_of(const Settings& layer);
 // Returns the largest window of the layers, or null if no layer has one, as a value of config.json.

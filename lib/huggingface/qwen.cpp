@@ -34,9 +34,7 @@ class Qwen : public LlamaForm {
  protected:
   LayerSettings read_layers(const JsonConfig& config, const Settings& layer, const RopeSizes& sizes,
                             size_t num_layers) const override {
-    // transformers ignores sliding_window, and windows of layer_types, unless use_sliding_window is true.
-    const int64_t configured_window = sliding_window(config, kDefaultWindow);
-    const int64_t window = config.value("use_sliding_window", false) ? configured_window : 0;
+    const int64_t window = enabled_window(config, kDefaultWindow);
     const auto max_window_layers = config.value("max_window_layers", kDefaultMaxWindowLayers).get<int64_t>();
     std::vector<std::string> types = layer_types(config, num_layers);
     if (types.empty())
@@ -53,13 +51,10 @@ class Qwen : public LlamaForm {
 
   void write_layers(const LayerSettings& layers, const RopeSizes& sizes, Json& config) const override {
     LlamaForm::write_layers(layers, sizes, config);
-    const Json window = largest_window(layers);
+    write_windows(layers, config);
     const auto is_windowed = [&](size_t kind) { return !window_of(layers.kinds[kind]).is_null(); };
     const auto first_windowed = std::ranges::find_if(layers.kind_of_layer, is_windowed);
-    config["use_sliding_window"] = !window.is_null();
-    config["sliding_window"] = window;
     config["max_window_layers"] = first_windowed - layers.kind_of_layer.begin();
-    config["layer_types"] = layer_types_of(layers);
   }
 };
 

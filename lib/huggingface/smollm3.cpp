@@ -52,8 +52,7 @@ class SmolLm3 : public LlamaForm {
   LayerSettings read_layers(const JsonConfig& config, const Settings& layer, const RopeSizes& sizes,
                             size_t num_layers) const override {
     const std::vector<bool> rotates = rotating_layers(config, num_layers);
-    const int64_t configured_window = sliding_window(config, std::nullopt);
-    const int64_t window = config.value("use_sliding_window", false) ? configured_window : 0;
+    const int64_t window = enabled_window(config, std::nullopt);
     const std::vector<std::string> types = layer_types(config, num_layers);
     Settings rotating_layer = LlamaForm::read_layers(config, layer, sizes, 1).of_layer(0);
     Settings plain_layer{{"transform", Json::array()}};
@@ -75,12 +74,9 @@ class SmolLm3 : public LlamaForm {
       flags.push_back(rotates ? 1 : 0);
     }
     write_rope(*rotating_layer, family().rope, sizes, config);
-    const Json window = largest_window(layers);
+    write_windows(layers, config);
     config["no_rope_layers"] = flags;
     config["no_rope_layer_interval"] = kDefaultInterval;
-    config["use_sliding_window"] = !window.is_null();
-    config["sliding_window"] = window;
-    config["layer_types"] = layer_types_of(layers);
   }
 };
 

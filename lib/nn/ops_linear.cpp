@@ -15,9 +15,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Returns the concatenation of weights (n_i, k) along the first axis; the weight itself if there is only one.
-at::Tensor concatenate(at::TensorList weights) { return weights.size() == 1 ? weights[0] : at::cat(weights); }
-
 // The product x [weights]ᵀ + bias. The backward pass concatenates the weights again, so that between the passes there
 // is no copy of the weights of every layer.
 struct Linear : torch::autograd::Function<Linear> {
@@ -27,7 +24,7 @@ struct Linear : torch::autograd::Function<Linear> {
     saved.insert(saved.end(), weights.begin(), weights.end());
     context->save_for_backward(std::move(saved));
     context->saved_data["bias"] = bias.has_value();
-    return product_nt(x, concatenate(weights), bias.value_or(at::Tensor()));
+    return product_nt(x, concatenate_rows(weights), bias.value_or(at::Tensor()));
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -36,7 +33,7 @@ struct Linear : torch::autograd::Function<Linear> {
     const at::TensorList weights = at::TensorList(saved).slice(1);
     const size_t num_weights = weights.size();
     variable_list results(num_weights + 2);  // gradients of x, of each weight and of the bias
-    if (context->needs_input_grad(0)) results[0] = product_nn(dy, concatenate(weights));
+    if (context->needs_input_grad(0)) results[0] = product_nn(dy, concatenate_rows(weights));
     bool needs_weights = false;
     for (size_t i = 1; i <= num_weights; ++i) needs_weights = needs_weights || context->needs_input_grad(i);
     if (needs_weights) {
@@ -88,7 +85,7 @@ at::Tensor linear(const at::Tensor& x, ParameterRefs weights, ParameterRefs bias
         fused_activation);
   }
   const DecodingProducts::Weights& cached_weights = decoding_products->weights(weights, biases);
-  if (!cached_weights.is_packed())
+  if (cached_weights.exact_sizes.of_one_thread.empty())
     return activation(linear(x, cached_weights.weight, cached_weights.bias), fused_activation);
   auto shape = x.sizes().vec();
   const at::Tensor rows = x.to(cached_weights.weight.scalar_type()).reshape({-1, shape.back()});

@@ -53,6 +53,12 @@ bool can_be_packed(const at::Tensor& weight) {
           weight.scalar_type() == at::kBFloat16 && weight.numel() > 0 && onednn_linear().has_value());
 }
 
+// Returns whether find_exact_sizes() applies to the weight, which may be packed.
+bool has_row_products(const at::Tensor& weight) {
+  return weight.numel() > 0 && weight.device().is_cpu() &&
+         (weight.scalar_type() == at::kFloat || weight.scalar_type() == at::kBFloat16);
+}
+
 // Returns the matrix in row-major or column-major layout without gaps, or unchanged if it is packed. Copies a matrix
 // with other strides, since oneDNN's reference kernels for other strides are a hundred times slower.
 at::Tensor make_dense(const at::Tensor& matrix) {
@@ -104,41 +110,54 @@ class SingleThreadScope {
   int max_threads_ = omp_get_max_threads();
 };
 
-// Returns fused_activation(x weightᵀ + bias), computed in chunks whose numbers of rows are in `chunk_sizes`
-// (ascending), for the reason stated at DecodingProducts. Divides the rows evenly among the threads, but gives each
-// chunk except the last at least kFullRows / 2 rows, and rounds the number of rows of a chunk up to the next element of
-// `chunk_sizes`.
+using ExactSizes = DecodingProducts::ExactSizes;
+
+// Returns fused_activation(x weightᵀ + bias), computed in chunks with exact numbers of rows, for the reason stated at
+// DecodingProducts. Divides the rows evenly among the threads, but gives each chunk except the last at least
+// kFullRows / 2 rows, and rounds the number of rows of a chunk up to the next exact size.
 at::Tensor product_in_chunks(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                             Activation fused_activation, const std::vector<int64_t>& chunk_sizes) {
+                             Activation fused_activation, const ExactSizes& exact_sizes) {
+  const std::vector<int64_t>& chunk_sizes = exact_sizes.of_one_thread;
   const int64_t num_rows = x.size(0), num_threads = at::in_parallel_region() ? 1 : at::get_num_threads(),
                 min_chunks = ceil_div(num_rows, chunk_sizes.back()),
                 min_chunk_rows =
                     ceil_div(num_rows, std::max(min_chunks, std::min(num_threads, num_rows / (kFullRows / 2)))),
                 chunk_rows = *std::lower_bound(chunk_sizes.begin(), chunk_sizes.end(), min_chunk_rows),
                 num_chunks = ceil_div(num_rows, chunk_rows);
+  const auto product_of_padded_rows = [&](const at::Tensor& rows, int64_t padded_count) {
+    const int64_t count = rows.size(0);
+    const at::Tensor padded_rows =
+        count < padded_count ? at::constant_pad_nd(rows, {0, 0, 0, padded_count - count}) : rows;
+    return whole_product(padded_rows, weight, bias, fused_activation).narrow(0, 0, count);
+  };
+  if (num_chunks == 1 && num_threads > 1 && num_threads == exact_sizes.num_threads) {
+    const std::vector<int64_t>& sizes = exact_sizes.of_all_threads;
+    if (const auto size = std::lower_bound(sizes.begin(), sizes.end(), num_rows); size != sizes.end())
+      return product_of_padded_rows(x, *size);
+  }
   std::vector<at::Tensor> results(static_cast<size_t>(num_chunks));
   at::parallel_for(0, num_chunks, 1, [&](int64_t begin, int64_t end) {
     const c10::NoGradGuard no_gradient;
     const SingleThreadScope single_thread;
     for (int64_t chunk = begin; chunk < end; ++chunk) {
-      const int64_t first = chunk * chunk_rows, count = std::min(chunk_rows, num_rows - first),
-                    padded_count = *std::lower_bound(chunk_sizes.begin(), chunk_sizes.end(), count);
-      at::Tensor chunk_input = x.narrow(0, first, count);
-      if (count < padded_count) chunk_input = at::constant_pad_nd(chunk_input, {0, 0, 0, padded_count - count});
-      results[static_cast<size_t>(chunk)] =
-          whole_product(chunk_input, weight, bias, fused_activation).narrow(0, 0, count);
+      const int64_t first = chunk * chunk_rows, count = std::min(chunk_rows, num_rows - first);
+      results[static_cast<size_t>(chunk)] = product_of_padded_rows(
+          x.narrow(0, first, count), *std::lower_bound(chunk_sizes.begin(), chunk_sizes.end(), count));
     }
   });
   return num_chunks == 1 ? results[0] : at::cat(results);
 }
 
-// Returns the elements n of kCandidates, ascending, for which each row of a product of n rows with the packed weight
-// has the same bits as in a product of kFullRows rows. The order of oneDNN's additions depends on the shape of a
-// product and not on the values, so one test product for each number of rows suffices.
-std::vector<int64_t> find_chunk_sizes(const at::Tensor& weight, const at::Tensor& bias) {
+// Returns the exact sizes of a weight among a few numbers of rows. The order of oneDNN's additions depends on the shape
+// of a product and on the number of threads, not on the values, so one test product for each number of rows suffices.
+ExactSizes find_exact_sizes(const at::Tensor& weight, const at::Tensor& bias) {
   constexpr int64_t kDistinctRows = 16;
-  constexpr int64_t kCandidates[] = {16, 32, 48, 64, 80, 96, 128, 160};  // multiples of kDistinctRows
-  const SingleThreadScope single_thread;
+  // Multiples of kDistinctRows, which include kFullRows. For a large weight, such as an output layer of 128256 x 2048,
+  // products of all sizes take seconds, and larger chunks than kFullRows gain nothing.
+  constexpr int64_t kLargeWeight = 1 << 22;
+  const std::vector<int64_t> candidates = weight.numel() > kLargeWeight
+                                              ? std::vector<int64_t>{16, 32, 64}
+                                              : std::vector<int64_t>{16, 32, 48, 64, 80, 96, 128, 160};
   // x has kDistinctRows distinct rows, which repeat; their products must have the same bits in each repetition. The
   // elements are fractional parts of multiples of the golden ratio: deterministic numbers without a pattern.
   const at::Tensor x = at::arange(kDistinctRows * weight.size(1), at::kDouble)
@@ -147,34 +166,47 @@ std::vector<int64_t> find_chunk_sizes(const at::Tensor& weight, const at::Tensor
                            .sub_(0.5)
                            .view({kDistinctRows, -1})
                            .to(weight.scalar_type())
-                           .repeat({std::end(kCandidates)[-1] / kDistinctRows, 1});
-  const auto products = [&](int64_t count) {
-    return onednn_product(x.narrow(0, 0, count), weight, bias).view({-1, kDistinctRows, weight.size(0)});
+                           .repeat({candidates.back() / kDistinctRows, 1});
+  const auto product = [&](int64_t count) {
+    return whole_product(x.narrow(0, 0, count), weight, bias, Activation::none)
+        .view({-1, kDistinctRows, weight.size(0)});
   };
-  const at::Tensor expected_rows = products(kFullRows)[0];
-  std::vector<int64_t> sizes;
-  for (const int64_t count : kCandidates)
-    if (count == kFullRows ||  // not compared, since a comparison fails if the weight contains NaN
-        products(count).eq(expected_rows).all().item<bool>())
-      sizes.push_back(count);
+  ExactSizes sizes;
+  at::Tensor expected_rows;
+  const auto is_exact = [&](int64_t count) { return product(count).eq(expected_rows).all().item<bool>(); };
+  {
+    const SingleThreadScope single_thread;
+    expected_rows = product(kFullRows)[0];
+    for (const int64_t count : candidates)
+      if (count == kFullRows || is_exact(count))  // a comparison fails if the weight contains NaN
+        sizes.of_one_thread.push_back(count);
+  }
+  if (at::in_parallel_region()) return sizes;
+  sizes.num_threads = at::get_num_threads();
+  for (const int64_t count : candidates)
+    if (sizes.num_threads > 1 && count <= kFullRows && is_exact(count)) sizes.of_all_threads.push_back(count);
   return sizes;
 }
 
 }  // namespace
 
+at::Tensor concatenate_rows(at::TensorList tensors) {
+  return tensors.empty() ? at::Tensor() : tensors.size() == 1 ? tensors[0] : at::cat(tensors);
+}
+
 at::Tensor concatenate_values(ParameterRefs parameters) {
   std::vector<at::Tensor> values;
   for (const Parameter* p : parameters)
     if (p != nullptr) values.push_back(p->value());
-  return values.empty() ? at::Tensor() : values.size() == 1 ? values[0] : at::cat(values);
+  return concatenate_rows(values);
 }
 
 struct DecodingProducts::WeightCache {
   std::mutex fill_mutex;
   // Key: the parameters of the weight and of the bias.
   std::map<std::pair<std::vector<const Parameter*>, std::vector<const Parameter*>>, Weights> weights;
-  // Weights::chunk_sizes. Key: shape (2 axes) and type of the weight, and whether there is a bias.
-  std::map<std::tuple<int64_t, int64_t, at::ScalarType, bool>, std::vector<int64_t>> chunk_sizes;
+  // Key: shape (2 axes) and type of the weight, and whether there is a bias.
+  std::map<std::tuple<int64_t, int64_t, at::ScalarType, bool>, ExactSizes> exact_sizes;
 };
 
 DecodingProducts::DecodingProducts(const DecodingProducts* cache_owner)
@@ -192,11 +224,10 @@ const DecodingProducts::Weights& DecodingProducts::weights(ParameterRefs weights
     if (bias.defined()) bias = bias.to(it->second.weight.scalar_type());
     at::Tensor& weight = it->second.weight;
     if (can_be_packed(weight)) weight = pack_weight(weight);
-    if (it->second.is_packed()) {
-      std::vector<int64_t>& sizes =
-          cache_->chunk_sizes[{weight.size(0), weight.size(1), weight.scalar_type(), bias.defined()}];
-      if (sizes.empty()) sizes = find_chunk_sizes(weight, bias);
-      it->second.chunk_sizes = sizes;
+    if (has_row_products(weight)) {
+      ExactSizes& sizes = cache_->exact_sizes[{weight.size(0), weight.size(1), weight.scalar_type(), bias.defined()}];
+      if (sizes.of_one_thread.empty()) sizes = find_exact_sizes(weight, bias);
+      it->second.exact_sizes = sizes;
     }
     for (const Parameter* p : weights)
       if (p != nullptr && !weight.is_same(p->value())) p->release_value_pages();
@@ -206,7 +237,7 @@ const DecodingProducts::Weights& DecodingProducts::weights(ParameterRefs weights
 
 at::Tensor DecodingProducts::product(const at::Tensor& x, const Weights& weights, Activation fused_activation) {
   if (x.size(0) == 0) return whole_product(x, weights.weight, weights.bias, fused_activation);
-  return product_in_chunks(x, weights.weight, weights.bias, fused_activation, weights.chunk_sizes);
+  return product_in_chunks(x, weights.weight, weights.bias, fused_activation, weights.exact_sizes);
 }
 
 at::Tensor activation(const at::Tensor& x, Activation kind) {
@@ -219,7 +250,7 @@ at::Tensor product_nt(const at::Tensor& x, const at::Tensor& weight, const at::T
                       Activation fused_activation) {
   const int64_t num_rows = x.size(0);
   if (current_products == nullptr || num_rows == 0) return whole_product(x, weight, bias, fused_activation);
-  if (x.is_cpu()) return product_in_chunks(x, weight, bias, fused_activation, {kFullRows});
+  if (x.is_cpu()) return product_in_chunks(x, weight, bias, fused_activation, {{kFullRows}, {}});
   if (num_rows >= kFullRows) return whole_product(x, weight, bias, fused_activation);
   return whole_product(at::constant_pad_nd(x, {0, 0, 0, kFullRows - num_rows}), weight, bias, fused_activation)
       .narrow(0, 0, num_rows);

@@ -30,10 +30,13 @@ at::Tensor product_nn(const at::Tensor& a, const at::Tensor& b);
 // Returns the product aᵀ b (n, m), possibly as a transposed view, for a (k, n) and b (k, m).
 at::Tensor product_tn(const at::Tensor& a, const at::Tensor& b);
 
+// Returns the concatenation (Σ n_i, …) of tensors (n_i, …) along the first axis; the tensor itself, not a copy, if
+// there is only one; undefined if there is none.
+at::Tensor concatenate_rows(at::TensorList tensors);
+
 // Parameters to concatenate along the first axis; null pointers are skipped.
 using ParameterRefs = std::initializer_list<const Parameter*>;
-// Returns the concatenation (Σ n_i, …) of the values of parameters (n_i, …) along the first axis; the value itself, not
-// a copy, if only one pointer is not null; undefined if all pointers are null.
+// Returns concatenate_rows() of the values of the parameters.
 at::Tensor concatenate_values(ParameterRefs parameters);
 
 // Changes the matrix products of the current thread during the lifetime of the object, for decoding. Gradients must be
@@ -41,8 +44,9 @@ at::Tensor concatenate_values(ParameterRefs parameters);
 // - The bits of a row of a product x weightᵀ on a CPU depend neither on the number of rows of x nor on the number of
 //   threads, so that a sentence decodes to the same tokens on its own and in a batch. The order of oneDNN's additions
 //   depends on both numbers, so x is cut into chunks of rows, each computed by one thread and the last one padded with
-//   zero rows. Only chunk sizes for which oneDNN computes the same bits as for kFullRows rows are used
-//   (Weights::chunk_sizes).
+//   zero rows. Only chunk sizes for which oneDNN computes the same bits as for kFullRows rows are used (ExactSizes). If
+//   there is a single chunk, all threads compute it together, so that each reads a part of the weight, provided that
+//   the bits are the same.
 //   On a GPU, product_nt() pads x to at least kFullRows rows; linear() (ops.h) does not.
 // - linear(x, weights, biases) (ops.h) uses a cached concatenation of the weights, on a CPU packed in oneDNN's fastest
 //   layout, instead of computing the concatenation for every product.
@@ -60,15 +64,21 @@ class DecodingProducts {
   DecodingProducts& operator=(const DecodingProducts&) = delete;
   static DecodingProducts* current();  // the innermost live object of this thread; null if there is none
 
+  // Numbers of rows, ascending, of products in which a row has the bits of a product of kFullRows rows by one thread.
+  struct ExactSizes {
+    std::vector<int64_t> of_one_thread;   // of products by one thread
+    std::vector<int64_t> of_all_threads;  // at most kFullRows; of products by `num_threads` threads together
+    int64_t num_threads = 0;
+  };
   struct Weights {
     at::Tensor weight, bias;
-    std::vector<int64_t> chunk_sizes{};  // numbers of rows that a chunk may have, ascending; empty unless packed
+    ExactSizes exact_sizes{};  // empty unless weight is a non-empty fp32 or bf16 matrix on a CPU
     bool is_packed() const { return weight.is_mkldnn(); }  // a packed weight is valid only in product()
   };
   // Returns the concatenations of `weights` (n_i, k), packed if possible, and of `biases` (n_i), converted to the type
   // of the weights. The first call with these parameters computes the result and caches it.
   const Weights& weights(ParameterRefs weights, ParameterRefs biases);
-  // Returns fused_activation(x weightᵀ + bias) (n, m) for x (n, k) and a packed weight (m, k).
+  // Returns fused_activation(x weightᵀ + bias) (n, m) for x (n, k) and a weight (m, k) with exact sizes.
   static at::Tensor product(const at::Tensor& x, const Weights& weights, Activation fused_activation);
 
  private:

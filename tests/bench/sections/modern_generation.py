@@ -23,7 +23,7 @@ def measure(bench):
 
             def command(length):
                 return [bench.tools / "mh-eval", "generate", "-q", "--temperature", 0, "--prompt-file", prompt, "--length", length, "--samples", batch,
-                        "--precision", precision, "--threads", bench.threads, smollm2.checkpoint]
+                        "--batch", batch, "--precision", precision, "--threads", bench.threads, smollm2.checkpoint]
 
             def generate():
                 seconds = run(command(LENGTH + 1), stdout=subprocess.DEVNULL)[0] - run(command(1), stdout=subprocess.DEVNULL)[0]

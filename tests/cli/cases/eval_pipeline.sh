@@ -26,6 +26,30 @@ mv out first
 expect 0 mh-eval generate run/best.safetensors --prompt "w1 w2" --length 12 --seed 3
 cmp out first
 expect 0 mh-eval generate run/best.safetensors --length 5 --temperature 0 --samples 2
+[ "$(head -1 out)" = "$(tail -1 out)" ] || fail "expected the same greedy text twice"
+# The texts of several prompts are those of each prompt alone, in the order of the prompts, in batches of any size.
+printf 'w1 w2\n\nw3\nw4 w1\n' > prompts
+while read -r line; do mh-eval generate -q run/best.safetensors --prompt "$line" --length 9 --seed 3 --samples 3; done < prompts > expected
+for batch in 1 2 16; do
+  expect 0 mh-eval generate run/best.safetensors --prompts prompts --length 9 --seed 3 --samples 3 --batch $batch
+  expect_stderr "batches of at most $batch text"
+  cmp out expected
+done
+mh-eval generate -q run/best.safetensors --prompts - --length 9 --seed 3 --samples 3 < prompts | cmp - expected
+mh-eval generate -q run/best.safetensors --prompt "w1 w2" --prompt "" --prompt w3 --prompt "w4 w1" --length 9 --seed 3 --samples 3 | cmp - expected
+# With --stop-at-end a text is one line: the line of its prompt, with what follows up to the first line end.
+mh-eval generate -q run/best.safetensors --prompts prompts --length 30 > long
+expect 0 mh-eval generate run/best.safetensors --prompts prompts --length 30 --stop-at-end
+[ "$(wc -l < out)" -eq 4 ] || fail "expected one line for each prompt"
+[ "$(wc -l < long)" -gt 4 ] || fail "expected line ends within the texts"
+while read -r line; do grep -qxF -e "$line" long || fail "$line is not in the text without --stop-at-end"; done < out
+expect 2 mh-eval generate - --prompts - < prompts; expect_stderr "standard input (-) for at most one file"
+expect 2 mh-eval generate run/best.safetensors --prompt w1 --prompts prompts
+expect 2 mh-eval generate run/best.safetensors --prompts prompts --prompt-file prompts
+expect 2 mh-eval generate run/best.safetensors --batch 0
+printf 'w1\nw\000\n' > broken
+expect 3 mh-eval generate run/best.safetensors --prompts broken; expect_stderr "broken:2: byte 4 of the file"
+expect 3 mh-eval generate run/best.safetensors --prompts /dev/null
 # A published recipe and every backbone of configs/ build.
 expect 0 mh-train --dry-run --format json --config <("$ROOT/configs/recipes/expand" mixhead/table1-vanilla)
 expect_stdout '"parameters":156000256'
@@ -54,6 +78,9 @@ expect_stderr "at most attention.synthesizer-random.length, 20 tokens"
 [ ! -s out ] && [ ! -e none.tsv ] || fail "scores were printed although the text is too long"
 expect 0 mh-eval generate $m --prompt "w1 w2" --length 18  # 1 line end + 2 + 18 tokens; the last is never an input, so 20 positions suffice
 expect 2 mh-eval generate $m --prompt "w1 w2" --length 19; expect_stderr "the prompt and --length together"; expect_stderr "20 tokens"
+[ ! -s out ] || fail "text was printed before the error"
+printf 'w1\nw1 w2\n' > two
+expect 2 mh-eval generate $m --prompts two --length 19; expect_stderr "two:2 and --length together"
 [ ! -s out ] || fail "text was printed before the error"
 expect 2 mh-eval generate $m --prompt "$(yes w1 | head -30 | tr '\n' ' ')" --length 1
 expect_stderr "at most attention.synthesizer-random.length"

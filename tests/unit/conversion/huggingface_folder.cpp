@@ -8,8 +8,8 @@
 #include <filesystem>
 
 #include "base/file.h"
+#include "fixtures/converted_models.h"
 #include "fixtures/folder.h"
-#include "fixtures/models.h"
 #include "fixtures/peak_memory.h"
 #include "fixtures/status.h"
 #include "text/wordpiece.h"
@@ -25,19 +25,11 @@ model::LoadedModel make_bert(const std::string& model_lines, const std::string& 
   std::vector<text::Piece> pieces;
   for (const char* piece : text::kSpecialPieces) pieces.push_back({piece, 0});
   for (const char* piece : {"a", "b", "##c"}) pieces.push_back({piece, 0});
-  model::LoadedModel loaded_model;
-  loaded_model.name = "test";
-  loaded_model.tokenizers.target = text::make_wordpiece_tokenizer(std::move(pieces), {}, "test");
-  loaded_model.config = models::parse_model_config(
+  return converted_models::random_model(
+      text::make_wordpiece_tokenizer(std::move(pieces), {}, "test"),
       "[model]\nbackbone = 'bert'\nnorm = 'post'\nactivation = 'gelu'\npositions = 'learned'\nmax_positions = 16\n"
       "scale_embedding = false\nbert.segments = 2\nbert.embedding_norm = true\ninit = 'bert'\n" +
-      size_lines + model_lines + "[attention]\nheads = 2\n" + attention_lines);
-  loaded_model.model =
-      model::build_language_model(loaded_model.config, model::vocabulary_sizes_of(loaded_model.tokenizers), at::kCPU);
-  c10::NoGradGuard no_gradient;
-  at::manual_seed(1);
-  for (nn::Parameter& p : loaded_model.model->parameters().all()) p.master().copy_(at::randn(p.master().sizes()));
-  return loaded_model;
+          size_lines + model_lines + "[attention]\nheads = 2\n" + attention_lines);
 }
 
 }  // namespace
@@ -52,16 +44,7 @@ TEST_CASE("a written Hugging Face folder reads back to the same configuration, v
     const Folder folder;
     const model::LoadedModel written_model = make_bert(model_lines);
     conversion::write_folder(written_model, folder.file("model"));
-    const model::LoadedModel read_model = conversion::read_folder(folder.file("model"), {});
-    CHECK(read_model.config.toml() == written_model.config.toml());
-    CHECK(read_model.tokenizers.target->serialize() == written_model.tokenizers.target->serialize());
-    CHECK(read_model.model->parameters().all().size() == written_model.model->parameters().all().size());
-    for (const nn::Parameter& p : written_model.model->parameters().all()) {
-      INFO(p.name());
-      const nn::Parameter* read_parameter = read_model.model->parameters().find(p.name());
-      REQUIRE(read_parameter != nullptr);
-      CHECK(at::equal(read_parameter->master(), p.master()));
-    }
+    converted_models::check_same_model(conversion::read_folder(folder.file("model"), {}), written_model);
   }
 }
 

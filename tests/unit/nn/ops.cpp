@@ -127,13 +127,16 @@ TEST_CASE("the bits of a decoding product depend neither on the number of rows n
       at::set_num_threads(1);
       const at::Tensor output_of_all_rows = nn::linear(x, {&weight}, {nullptr});
       for (const int num_threads : {1, 2, 3})
-        for (const int64_t num_rows : {1, 63, 64, 65, 129, 330}) {
+        for (const int64_t num_rows : {1, 17, 63, 64, 65, 129, 330}) {
           INFO(in << " -> " << out << (bf16 ? ", bf16, " : ", fp32, ") << num_rows << " rows, " << num_threads
                   << " threads");
           at::set_num_threads(num_threads);
           const int64_t first = (330 - num_rows) / 2;
-          CHECK(nn::linear(x.narrow(0, first, num_rows), {&weight}, {nullptr})
-                    .equal(output_of_all_rows.narrow(0, first, num_rows)));
+          const auto product = [&] { return nn::linear(x.narrow(0, first, num_rows), {&weight}, {nullptr}); };
+          const at::Tensor expected = output_of_all_rows.narrow(0, first, num_rows);
+          CHECK(product().equal(expected));
+          const nn::DecodingProducts products_of_threads(nullptr);  // weights cached with this number of threads
+          CHECK(product().equal(expected));
         }
       at::set_num_threads(initial_num_threads);
     }
