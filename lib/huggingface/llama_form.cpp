@@ -81,13 +81,6 @@ Settings LlamaForm::settings(const JsonConfig& config, const std::set<std::strin
                                  ? config.value("attention_bias", false)
                                  : Json(family_.attention_bias == AttentionBias::queries_keys_values);
   if (family_.attention_bias == AttentionBias::queries_keys_values) result["attention.output_bias"] = "false";
-  if (family_.has_output_soft_cap) {
-    const auto cap = config.nullable<double>("final_logit_softcapping", std::nullopt);
-    if (cap && !(*cap > 0))
-      refuse_input(config.path() + ": final_logit_softcapping", "null or a number greater than 0", Json(*cap).dump(),
-                   "copy config.json from the source of the model");
-    result["model.output_soft_cap"] = cap.value_or(0.0);
-  }
 
   const auto width = result["model.width"].get<int64_t>(), heads = result["attention.heads"].get<int64_t>();
   const auto head_size =
@@ -215,10 +208,6 @@ Json LlamaForm::config(const Settings& settings) const {
   if (family_.attention_bias == AttentionBias::attention_bias)
     config["attention_bias"] = layer_settings.at("attention.bias");
   if (family_.has_mlp_bias) config["mlp_bias"] = setting_or(layer_settings, "model.ffn_bias", false);
-  if (family_.has_output_soft_cap) {
-    const Json cap = setting_or(layer_settings, "model.output_soft_cap", 0.0);
-    config["final_logit_softcapping"] = cap == 0 ? Json() : cap;
-  }
   write_layers(layers, sizes, config);
   // A null id of the padding token is written, since the default of a class may exceed the size of the vocabulary.
   config.update({{"initializer_range", 0.02},

@@ -49,7 +49,6 @@ struct LlamaFamily {
   bool scales_embedding = false;        // model.scale_embedding
   bool has_fused_projections = false;   // whether qkv_proj and gate_up_proj replace the single projections
   bool has_dropouts = false;            // whether config.json has the keys resid_pdrop and embd_pdrop
-  bool has_output_soft_cap = false;     // whether config.json has the key final_logit_softcapping
   RopeFormat rope = {};
   std::vector<const char*> ignored_keys = {};  // further keys without effect on the output of the model
 };

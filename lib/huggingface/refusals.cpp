@@ -80,7 +80,7 @@ const std::vector<UnsupportedTypes>& unsupported_types() {
                                          "qwen2_audio", "qwen2_vl",  "qwen3_vl",        "qwen3_vl_moe",    "smolvlm",
                                          "vipllava",    "whisper"}},
       {"cross-attention to images in its layers", kOther, {"mllama_text_model"}},
-      {"a soft cap of attention logits", kOther, {"gemma2", "vaultgemma"}},
+      {"norms under other names than the norms of Gemma 2", kOther, {"vaultgemma"}},
       {"rotary positions of adjacent elements",
        kOther,
        {"codegen", "cohere", "cohere2", "glm", "glm4", "gptj", "helium"}},

@@ -138,7 +138,7 @@ llama-4|{"num_attention_heads": 3}|num_key_value_heads
 llama-4|{"head_dim": 10}|as in config.json
 llama-4|{"num_hidden_layers": 1}|unknown tensor model.layers.1.
 gemma3_text-4|{"use_bidirectional_attention": true}|use_bidirectional_attention
-gemma3_text-4|{"attn_logit_softcapping": 50}|attn_logit_softcapping
+gemma3_text-4|{"attn_logit_softcapping": -1}|attn_logit_softcapping
 smollm3-4|{"no_rope_layers": [1, 0]}|no_rope_layers
 phi3-4|{"rope_scaling": {"type": "linear", "factor": 2}}|default, longrope
 mistral-4|{"sliding_window": 0}|sliding_window

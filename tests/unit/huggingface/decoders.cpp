@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "fixtures/huggingface_settings.h"
@@ -26,6 +27,7 @@ const std::map<std::string, std::string> kSmallConfigs{
     {"olmo2", R"("head_dim": 12, )"},
     {"smollm3", R"("head_dim": 12, )"},
     {"gemma", R"("head_dim": 12, )"},
+    {"gemma2", R"("head_dim": 12, "sliding_window": 5, "query_pre_attn_scalar": 7, )"},
     {"gemma3_text",
      R"("head_dim": 12, "sliding_window": 5, "query_pre_attn_scalar": 7, "sliding_window_pattern": 3, )"},
     {"gpt_neox", ""}};
@@ -79,6 +81,7 @@ TEST_CASE("keys missing from config.json of a decoder have the defaults of its c
                             Defaults{"olmo2", 4096, 11008, 32, 32, 0, 0, 2048, 1e-5, 1e4, false, "silu"},
                             Defaults{"smollm3", 2048, 11008, 36, 16, 4, 0, 32768, 1e-6, 2e6, true, "silu"},
                             Defaults{"gemma", 3072, 24576, 28, 16, 0, 256, 8192, 1e-6, 1e4, true, "gelu-tanh"},
+                            Defaults{"gemma2", 2304, 9216, 26, 8, 4, 256, 8192, 1e-6, 1e4, true, "gelu-tanh"},
                             Defaults{"gemma3_text", 2304, 9216, 26, 8, 4, 256, 131072, 1e-6, 1e4, true, "gelu-tanh"},
                             Defaults{"gpt_neox", 6144, 24576, 44, 64, 0, 0, 2048, 1e-5, 1e4, false, "gelu"}}) {
     INFO(d.type);
@@ -169,7 +172,7 @@ TEST_CASE("Qwen 2 always has biases of queries, keys and values, and none of the
 
 TEST_CASE("attention_bias means biases of all four projections, and mlp_bias of all of the feed-forward sublayer",
           "[huggingface]") {
-  for (const char* type : {"llama", "qwen3", "olmo2", "smollm3", "gemma", "gemma3_text"}) {
+  for (const char* type : {"llama", "qwen3", "olmo2", "smollm3", "gemma", "gemma2", "gemma3_text"}) {
     INFO(type);
     for (const bool has_bias : {false, true}) {
       const Settings s = small_settings(type, has_bias ? R"("attention_bias": true, )" : "");
@@ -207,8 +210,9 @@ TEST_CASE("norms of queries and keys are per head in Qwen 3 and Gemma 3, and joi
   CHECK(small_settings("llama").at("attention.transform") == Json::array({"rotary"}));
 }
 
-TEST_CASE("post_attention_layernorm precedes the feed-forward sublayer, or follows attention in OLMo 2 and Gemma 3",
-          "[huggingface]") {
+TEST_CASE(
+    "post_attention_layernorm precedes the feed-forward sublayer, or follows attention in OLMo 2, Gemma 2 and Gemma 3",
+    "[huggingface]") {
   const std::string layer = "decoder.layers.0.";
   for (const char* type : {"llama", "gemma"}) {
     const Settings s = small_settings(type);
@@ -217,19 +221,25 @@ TEST_CASE("post_attention_layernorm precedes the feed-forward sublayer, or follo
     CHECK(tensor_of(names_of(type, s), layer + "ffn.norm.weight") == "layers.0.post_attention_layernorm.weight");
     CHECK(tensor_of(names_of(type, s), layer + "self.output_norm.weight").empty());
   }
-  const Settings olmo2 = small_settings("olmo2"), gemma3 = small_settings("gemma3_text");
+  const Settings olmo2 = small_settings("olmo2"), gemma2 = small_settings("gemma2"),
+                 gemma3 = small_settings("gemma3_text");
   CHECK(olmo2.at("model.norm") == "output");
+  CHECK(gemma2.at("model.norm") == "around");
   CHECK(gemma3.at("model.norm") == "around");
-  for (const auto& [type, settings] : {std::pair{"olmo2", olmo2}, {"gemma3_text", gemma3}}) {
+  for (const auto& [type, settings] :
+       {std::pair{"olmo2", olmo2}, std::pair{"gemma2", gemma2}, {"gemma3_text", gemma3}}) {
     const TensorNames names = names_of(type, settings);
     CHECK(tensor_of(names, layer + "self.output_norm.weight") == "layers.0.post_attention_layernorm.weight");
     CHECK(tensor_of(names, layer + "ffn.output_norm.weight") == "layers.0.post_feedforward_layernorm.weight");
   }
   CHECK(tensor_of(names_of("olmo2", olmo2), layer + "self.norm.weight").empty());
   CHECK(tensor_of(names_of("olmo2", olmo2), layer + "ffn.norm.weight").empty());
-  CHECK(tensor_of(names_of("gemma3_text", gemma3), layer + "self.norm.weight") == "layers.0.input_layernorm.weight");
-  CHECK(tensor_of(names_of("gemma3_text", gemma3), layer + "ffn.norm.weight") ==
-        "layers.0.pre_feedforward_layernorm.weight");
+  for (const auto& [type, settings] : {std::pair{"gemma2", gemma2}, {"gemma3_text", gemma3}}) {
+    CHECK(tensor_of(names_of(type, settings), layer + "self.norm.weight") == "layers.0.input_layernorm.weight");
+    CHECK(tensor_of(names_of(type, settings), layer + "ffn.norm.weight") ==
+          "layers.0.pre_feedforward_layernorm.weight");
+  }
+  CHECK(tensor_of(names_of("gemma2", gemma2), layer + "self.query_norm.weight").empty());
 }
 
 TEST_CASE("all norms of Gemma, and no other tensors, are stored minus 1", "[huggingface]") {
@@ -310,18 +320,58 @@ TEST_CASE("Gemma 3 has a window and an unscaled base of its own in five of six l
   CHECK(layers_of(by_types, 2).of_layer(1).at("window") == 4096);
 }
 
-TEST_CASE("query_pre_attn_scalar of Gemma 3 sets the scale of the logits, and reads back", "[huggingface]") {
-  for (const char* scalar : {"7", "256", "144", "1", "168", "3"}) {
-    INFO(scalar);
-    const Settings s = settings_from("gemma3_text", std::string(R"({"query_pre_attn_scalar": )") + scalar + "}");
-    const double value = std::stod(scalar);
-    CHECK(s.at("attention.scale") == (value == 256 ? 0 : 1 / std::sqrt(value)));  // 256: the head size
-    CHECK(architectures().make("gemma3_text", "model_type")->config(s).at("query_pre_attn_scalar") == value);
+TEST_CASE("Gemma 2 has a window in even layers or by layer_types, and the same rotary positions in all layers",
+          "[huggingface]") {
+  const auto windows = [](const std::string& keys) {
+    const LayerSettings layers = layers_of(settings_from("gemma2", "{" + keys + R"("num_hidden_layers": 3})"), 3);
+    std::vector<int64_t> result;
+    for (size_t i = 0; i < 3; ++i) {
+      result.push_back(layers.of_layer(i).at("window").get<int64_t>());
+      CHECK(layers.of_layer(i).at("rotary.base") == 10000);
+      CHECK(layers.of_layer(i).at("transform") == Json::array({"rotary"}));
+    }
+    return result;
+  };
+  using Windows = std::vector<int64_t>;
+  CHECK(windows("") == Windows{4096, 0, 4096});
+  CHECK(windows(R"("sliding_window": 5, )") == Windows{5, 0, 5});
+  CHECK(windows(R"("sliding_window": null, )") == Windows{0, 0, 0});
+  CHECK(windows(R"("sliding_window": 5, "layer_types": ["full_attention", "sliding_attention", "full_attention"], )") ==
+        Windows{0, 5, 0});
+}
+
+TEST_CASE("the soft caps of Gemma 2 are 50 and 30 if the keys are missing, of Gemma 3 none, and null is none",
+          "[huggingface]") {
+  for (const auto& [type, attention_cap, output_cap] :
+       {std::tuple{"gemma2", 50.0, 30.0}, std::tuple{"gemma3_text", 0.0, 0.0}}) {
+    INFO(type);
+    const auto architecture = architectures().make(type, "model_type");
+    const auto check = [&, type = type](const std::string& keys, double attention, double output) {
+      const Settings s = settings_from(type, "{" + keys + "}");
+      CHECK(s.at("attention.soft_cap") == attention);
+      CHECK(s.at("model.output_soft_cap") == output);
+      const Json written = architecture->config(s);
+      CHECK(written.at("attn_logit_softcapping") == (attention == 0 ? Json() : Json(attention)));
+      CHECK(written.at("final_logit_softcapping") == (output == 0 ? Json() : Json(output)));
+    };
+    check("", attention_cap, output_cap);
+    check(R"("attn_logit_softcapping": null, "final_logit_softcapping": null)", 0, 0);
+    check(R"("attn_logit_softcapping": 20, "final_logit_softcapping": 1.5)", 20, 1.5);
   }
-  CHECK(settings_from("gemma3_text", "{}").at("attention.scale") == 0);
-  CHECK(settings_from("gemma3_text", R"({"head_dim": 128})").at("attention.scale") == 0.0625);
-  CHECK(settings_from("gemma3_text", R"({"final_logit_softcapping": 30})").at("model.output_soft_cap") == 30.0);
-  CHECK(settings_from("gemma3_text", R"({"final_logit_softcapping": null})").at("model.output_soft_cap") == 0.0);
+}
+
+TEST_CASE("query_pre_attn_scalar of Gemma 2 and 3 sets the scale of the logits, and reads back", "[huggingface]") {
+  for (const char* type : {"gemma2", "gemma3_text"}) {
+    for (const char* scalar : {"7", "256", "144", "1", "168", "3"}) {
+      INFO(type << " " << scalar);
+      const Settings s = settings_from(type, std::string(R"({"query_pre_attn_scalar": )") + scalar + "}");
+      const double value = std::stod(scalar);
+      CHECK(s.at("attention.scale") == (value == 256 ? 0 : 1 / std::sqrt(value)));  // 256: the head size
+      CHECK(architectures().make(type, "model_type")->config(s).at("query_pre_attn_scalar") == value);
+    }
+    CHECK(settings_from(type, "{}").at("attention.scale") == 0);
+    CHECK(settings_from(type, R"({"head_dim": 128})").at("attention.scale") == 0.0625);
+  }
 }
 
 TEST_CASE("the heads of GPT-NeoX are interleaved in one tensor, and its sublayers are parallel by default",
@@ -404,6 +454,10 @@ TEST_CASE("a written config.json of a decoder has both spellings, all defaults, 
       {"olmo2", {"", R"("rope_scaling": {"type": "linear", "factor": 2.0}, )"}},
       {"smollm3", {"", R"("no_rope_layers": [0, 0, 1, 0, 0], "use_sliding_window": true, "sliding_window": 7, )"}},
       {"gemma", {"", R"("hidden_act": "gelu", )", R"("hidden_act": "relu", )"}},
+      {"gemma2",
+       {"", R"("rope_scaling": {"rope_type": "linear", "factor": 8}, "final_logit_softcapping": null, )",
+        R"("layer_types": ["full_attention", "full_attention", "sliding_attention", "full_attention", "full_attention"],
+           "attn_logit_softcapping": 2.5, )"}},
       {"gemma3_text", {"", R"("rope_scaling": {"rope_type": "linear", "factor": 8}, "final_logit_softcapping": 20, )"}},
       {"gpt_neox",
        {"",

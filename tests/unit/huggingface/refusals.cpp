@@ -43,7 +43,7 @@ TEST_CASE("a known model without support is refused with the reason", "[huggingf
       {"without softmax attention", {"mamba", "falcon_h1", "lfm2", "jamba", "zamba"}},
       {"embeddings of each layer", {"gemma3n", "gemma3n_text", "gemma4"}},
       {"inputs other than text", {"gemma3", "mllama", "llava", "qwen2_vl", "paligemma"}},
-      {"soft cap of attention logits", {"gemma2"}},
+      {"norms under other names", {"vaultgemma"}},
       {"rotary positions of adjacent elements", {"gptj", "cohere", "glm"}},
       {"ALiBi", {"bloom", "mpt"}},
       {"an encoder and a decoder", {"t5", "bart", "marian"}}};
@@ -98,15 +98,16 @@ TEST_CASE("settings that no architecture supports are refused by their keys", "[
 }
 
 TEST_CASE("settings of single families without an equivalent are refused", "[huggingface]") {
-  for (const char* type : {"gemma", "gemma3_text"})
+  for (const char* type : {"gemma", "gemma2", "gemma3_text"})
     CHECK_THAT(refusal_message(type, R"({"use_bidirectional_attention": true})"),
                Catch::Contains("use_bidirectional_attention"));
-  CHECK_THAT(refusal_message("gemma3_text", R"({"attn_logit_softcapping": 50.0})"),
-             Catch::Contains("attn_logit_softcapping"));
-  CHECK_THAT(refusal_message("gemma3_text", R"({"final_logit_softcapping": -1})"),
-             Catch::Contains("final_logit_softcapping"));
-  CHECK_THAT(refusal_message("gemma3_text", R"({"query_pre_attn_scalar": 0})"),
-             Catch::Contains("query_pre_attn_scalar"));
+  for (const char* type : {"gemma2", "gemma3_text"}) {
+    for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"})
+      for (const char* cap : {"-1", "0"})
+        CHECK_THAT(refusal_message(type, std::string("{\"") + key + "\": " + cap + "}"),
+                   Catch::Contains(key) && Catch::Contains("null or a number greater than 0"));
+    CHECK_THAT(refusal_message(type, R"({"query_pre_attn_scalar": 0})"), Catch::Contains("query_pre_attn_scalar"));
+  }
   CHECK_THAT(refusal_message("gemma3_text", R"({"layer_types": ["full_attention"], "num_hidden_layers": 2})"),
              Catch::Contains("layer_types: expected a type for each of the 2 layers; found 1 type"));
   CHECK_THAT(refusal_message("llama", R"({"hidden_act": "relu2"})"),
@@ -171,7 +172,8 @@ std::vector<Case> cases_of(const std::string& type) {
            R"("rope_parameters": )" + (type == "gemma3_text" ? R"({"full_attention": )" + new_rope +
                                                                    R"(, "sliding_attention": )" + new_rope + "}"
                                                              : new_rope)},
-          {"act", "hidden_act", type == "gemma3_text" ? R"("hidden_activation": "gelu")" : R"("hidden_act": "gelu")"},
+          {"act", "hidden_act",
+           type == "gemma2" || type == "gemma3_text" ? R"("hidden_activation": "gelu")" : R"("hidden_act": "gelu")"},
           {"chunked", "layer_types", R"("layer_types": ["full_attention", "chunked_attention"])"},
           {"experts", "num_local_experts", R"("num_local_experts": 8)"},
           {"quantised", "quantization_config", R"("quantization_config": {"quant_method": "gptq"})"}};
@@ -202,8 +204,8 @@ std::string outcome_of(const std::string& type, const Case& c) {
 }  // namespace
 
 TEST_CASE("each family loads, ignores or refuses each case as the table states", "[huggingface]") {
-  const std::vector<std::string> types{"llama", "mistral", "qwen2", "qwen3",       "phi3",
-                                       "olmo2", "smollm3", "gemma", "gemma3_text", "gpt_neox"};
+  const std::vector<std::string> types{"llama",   "mistral", "qwen2",  "qwen3",       "phi3",    "olmo2",
+                                       "smollm3", "gemma",   "gemma2", "gemma3_text", "gpt_neox"};
   std::string table = "\n";
   for (size_t i = 0; i < cases_of("llama").size(); ++i) {
     std::map<std::string, std::string> types_by_outcome;
@@ -223,30 +225,30 @@ tied
   loaded: all
 bias
   ignored: mistral qwen2 phi3
-  loaded: llama qwen3 olmo2 smollm3 gemma gemma3_text gpt_neox
+  loaded: llama qwen3 olmo2 smollm3 gemma gemma2 gemma3_text gpt_neox
 mlp-bias
-  ignored: mistral qwen2 qwen3 phi3 olmo2 gemma gemma3_text gpt_neox
+  ignored: mistral qwen2 qwen3 phi3 olmo2 gemma gemma2 gemma3_text gpt_neox
   loaded: llama smollm3
 window
   ignored: llama olmo2 gemma gpt_neox
-  loaded: mistral qwen2 qwen3 phi3 smollm3 gemma3_text
+  loaded: mistral qwen2 qwen3 phi3 smollm3 gemma2 gemma3_text
 linear
-  loaded: llama mistral qwen2 qwen3 olmo2 smollm3 gemma gemma3_text gpt_neox
+  loaded: llama mistral qwen2 qwen3 olmo2 smollm3 gemma gemma2 gemma3_text gpt_neox
   refused: phi3
 dynamic
-  loaded: llama mistral qwen2 qwen3 olmo2 smollm3 gemma gemma3_text gpt_neox
+  loaded: llama mistral qwen2 qwen3 olmo2 smollm3 gemma gemma2 gemma3_text gpt_neox
   refused: phi3
 llama3
-  loaded: llama mistral qwen2 qwen3 olmo2 smollm3 gemma gemma3_text gpt_neox
+  loaded: llama mistral qwen2 qwen3 olmo2 smollm3 gemma gemma2 gemma3_text gpt_neox
   refused: phi3
 yarn
-  loaded: llama mistral qwen2 qwen3 olmo2 smollm3 gemma gemma3_text gpt_neox
+  loaded: llama mistral qwen2 qwen3 olmo2 smollm3 gemma gemma2 gemma3_text gpt_neox
   refused: phi3
 longrope
   loaded: all
 partial
   loaded: phi3 gpt_neox
-  refused: llama mistral qwen2 qwen3 olmo2 smollm3 gemma gemma3_text
+  refused: llama mistral qwen2 qwen3 olmo2 smollm3 gemma gemma2 gemma3_text
 new-rope
   loaded: all
 act
