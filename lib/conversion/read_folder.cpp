@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "conversion/huggingface_folder.h"
 #include "huggingface/architecture.h"
+#include "huggingface/companion_files.h"
 #include "huggingface/refusals.h"
 #include "huggingface/tensor_layout.h"
 #include "io/float_formats.h"
@@ -64,10 +65,8 @@ constexpr const char* kSilentlyIgnoredKeys[] = {"_name_or_path",
 
 JsonConfig read_config(const std::string& folder) {
   refuse_adapter(folder);
+  refuse_missing_config(folder);
   const std::string path = folder + "/config.json";
-  if (!std::filesystem::exists(path))
-    refuse_input(folder, "a Hugging Face folder with config.json", "no config.json",
-                 "give the folder that save_pretrained wrote");
   JsonConfig config{read_regular_file(path), path};
   refuse_unsupported_settings(config);
   return config;
@@ -84,7 +83,8 @@ class FolderReader {
         options_(options),
         config_(read_config(folder)),
         architecture_(find_architecture(config_)),
-        files_(io::open_model_files(folder)) {
+        files_(io::open_model_files(folder)),
+        companions_(read_companions(folder, config_)) {
     for (const auto& [name, entry] : files_.entries()) {
       const std::string name_without_prefix = canonical_name(name, architecture_->tensor_prefix());
       if (const auto [it, is_new] = full_names_.emplace(name_without_prefix, name); !is_new)
@@ -116,6 +116,7 @@ class FolderReader {
   }
 
   const model::LoadedModel& model() const { return model_; }
+  const std::string& companions() const { return companions_; }
   std::string model_type() const { return config_.value("model_type", ""); }
 
   void write_checkpoint(ByteSink& sink, io::Metadata metadata, io::DType dtype) const {
@@ -377,6 +378,7 @@ class FolderReader {
   JsonConfig config_;
   std::unique_ptr<Architecture> architecture_;
   io::TensorFiles files_;
+  std::string companions_;
   std::map<std::string, std::string> full_names_;  // full names in the folder, by canonical_name()
   std::set<std::string> names_without_prefix_;     // canonical names of all tensors in the folder
   text::Tokenizers tokenizers_;
@@ -395,6 +397,8 @@ Folder::~Folder() = default;
 const model::LoadedModel& Folder::model() const { return reader_->model(); }
 
 std::string Folder::model_type() const { return reader_->model_type(); }
+
+const std::string& Folder::companions() const { return reader_->companions(); }
 
 void Folder::write_checkpoint(ByteSink& sink, io::Metadata metadata, io::DType dtype) const {
   reader_->write_checkpoint(sink, std::move(metadata), dtype);

@@ -142,6 +142,19 @@ void refuse_adapter(const std::string& folder) {
           "result");
 }
 
+void refuse_missing_config(const std::string& folder) {
+  if (std::filesystem::exists(folder + "/config.json")) return;
+  std::string gguf_name;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    if (entry.path().extension() == ".gguf") gguf_name = std::max(gguf_name, entry.path().filename().string());
+  if (!gguf_name.empty())
+    refuse_input(folder, "a Hugging Face folder with config.json",
+                 str("no config.json, and ", gguf_name, ", a model of llama.cpp"),
+                 "copy the model in the format of transformers, with config.json and model.safetensors");
+  refuse_input(folder, "a Hugging Face folder with config.json", "no config.json",
+               "give the folder that save_pretrained wrote");
+}
+
 std::unique_ptr<Architecture> find_architecture(const JsonConfig& config) {
   const std::string type = config.value("model_type", "");
   const std::vector<std::string> names = architectures().names();

@@ -12,6 +12,9 @@ namespace mh::huggingface {
 // Throws Error(input) for a folder with the adapter of another model instead of a whole model.
 void refuse_adapter(const std::string& folder);
 
+// Throws Error(input) for a folder without config.json.
+void refuse_missing_config(const std::string& folder);
+
 // Returns the architecture with the model_type of config.json. Throws Error(input) for an unsupported one: with the
 // reason if multihead knows the type, otherwise with all supported types and the most similar one.
 std::unique_ptr<Architecture> find_architecture(const JsonConfig& config);

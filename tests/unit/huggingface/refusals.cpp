@@ -127,6 +127,17 @@ TEST_CASE("a folder with an adapter is refused, whatever else it has", "[hugging
   }
 }
 
+TEST_CASE("a folder without config.json is refused, with the name of a GGUF file if it has one", "[huggingface]") {
+  const Folder folder;
+  CHECK_THROWS_WITH(refuse_missing_config(folder.path.string()),
+                    Catch::Contains("config.json; found no config.json; give the folder that save_pretrained wrote"));
+  write_file_atomically(folder.file("model-Q4.gguf"), "GGUF");
+  CHECK_THROWS_WITH(refuse_missing_config(folder.path.string()),
+                    Catch::Contains("no config.json, and model-Q4.gguf, a model of llama.cpp"));
+  write_file_atomically(folder.file("config.json"), "{}");
+  CHECK_NOTHROW(refuse_missing_config(folder.path.string()));
+}
+
 TEST_CASE("an unknown tensor shows what the model has that is not supported", "[huggingface]") {
   CHECK(unsupported_part("model.layers.0.block_sparse_moe.gate.weight").starts_with("a mixture of experts"));
   CHECK(unsupported_part("model.layers.0.mlp.experts.3.up_proj.weight").starts_with("a mixture of experts"));
