@@ -52,6 +52,20 @@ cmp ids "$tokenizer/ids"
 mh-prep -q lm --vocab first.v text -o text.mhs
 expect 0 mh-eval llama-4.safetensors text.mhs
 expect 0 mh-eval generate gemma3_text-5.safetensors --length 8
+# A block up to max_position_embeddings is not longer than the texts of training, also after fine-tuning in shorter blocks.
+cp -r llama-4 longer
+python3 - <<'P'
+import json
+config = json.load(open("longer/config.json"))
+config["max_position_embeddings"] = 600
+json.dump(config, open("longer/config.json", "w"))
+P
+mh-convert -q longer -o longer.safetensors
+mh-train -q --from longer.safetensors --train text.mhs --out tuned --set train.batch.block=8 --set train.batch.tokens=32 --set train.length=1u
+for model in longer.safetensors tuned/last.safetensors; do
+  expect 0 mh-eval --block 600 $model text.mhs; ! grep -q "warning" err || fail "$model: a warning"
+  expect 0 mh-eval --block 601 $model text.mhs; expect_stderr "blocks of 601 tokens are longer than the texts of 600 tokens in training"
+done
 
 # The types of the tensors, and a model in several files. The numbers of the record are exact in fp16, not in bf16.
 # copy_to_bad FOLDER FORM…: makes the folder `bad`, a copy of FOLDER with tensors in these forms.
