@@ -250,16 +250,29 @@ class Gemma3 : public CappedGemma {
   void write_layers(const LayerSettings& layers, const RopeSizes& sizes, Json& config) const override {
     // A model without one of both kinds of layers gets the defaults of this kind, which have no effect.
     Settings full, sliding{{"rotary.base", kDefaultLocalBase}};
-    for (const Settings& kind : layers.kinds) (window_of(kind).is_null() ? full : sliding) = kind;
+    for (const Settings& kind : layers.kinds) (is_sliding(layers, kind) ? sliding : full) = kind;
     const RopeFormat& format = family().rope;
     const Json window = largest_window(layers);
-    config["sliding_window"] = window.is_null() ? Json(kDefaultWindow) : window;
-    config["layer_types"] = layer_types_of(layers);
+    config["sliding_window"] = window.is_null() && layers.kinds.size() == 1 ? Json(kDefaultWindow) : window;
+    config["layer_types"] = Json::array();
+    for (size_t i = 0; i < layers.kind_of_layer.size(); ++i)
+      config["layer_types"].push_back(is_sliding(layers, layers.of_layer(i)) ? kSlidingAttention : kFullAttention);
     config[format.base_key] = setting_or(full, "rotary.base", format.default_base);
     config[kLocalBaseKey] = setting_or(sliding, "rotary.base", kDefaultLocalBase);
     config["rope_scaling"] = rope_scaling(full, format);
     config["rope_parameters"] = {{kFullAttention, rope_parameters(full, format, sizes)},
                                  {kSlidingAttention, rope_parameters(sliding, format, sizes)}};
+  }
+
+ private:
+  // Returns whether layers of this kind have the type sliding_attention. If sliding_window is null, no layer has a
+  // window, and the types differ only in their rotary positions, of which those of sliding_attention do not scale; by
+  // default the first layer has this type.
+  static bool is_sliding(const LayerSettings& layers, const Settings& kind) {
+    if (!largest_window(layers).is_null()) return !window_of(kind).is_null();
+    const Settings& first = layers.of_layer(0);
+    const bool is_first_scaled = setting_or(first, "rotary.scaling", "none") != "none";
+    return layers.kinds.size() > 1 && (kind == first) != is_first_scaled;
   }
 };
 

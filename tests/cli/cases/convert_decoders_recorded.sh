@@ -105,6 +105,25 @@ gpt_neox-4 +gpt_neox.final_layer_norm.bias=gpt_neox.layers.0.attention.bias +gpt
 gpt_neox-4 embed_out.weight=lm_head.weight -gpt_neox.
 gpt_neox-sequential-4 gpt_neox.embed_in.weight=embed_out.weight
 T
+# Of Gemma 3 for text and images, the language model is read, with the names of tensors of transformers 4 and 5.
+print gemma3_text-5.safetensors gemma3_text-5 > expected
+for prefix in language_model.model. model.language_model.; do
+  copy_to_bad gemma3_text-5
+  python3 -B - "$ROOT/tests/cli" $prefix <<'P'
+import json, pathlib, sys
+sys.path.insert(0, sys.argv[1])
+from huggingface_recorded import formula_tensors, pack_tensors, write_safetensors
+tensors = {name.replace("model.", sys.argv[2], 1): tensor for name, tensor in formula_tensors("bad", []).items()}
+vision = "vision_tower." if sys.argv[2].startswith("language") else "model.vision_tower."
+tensors[vision + "post_layernorm.weight"] = ([3], [1.0, 2.0, 3.0])
+write_safetensors(pathlib.Path("bad/model.safetensors"), pack_tensors(tensors, "F32"))
+text = json.load(open("bad/config.json"))
+json.dump({"model_type": "gemma3", "text_config": text, "vision_config": {"hidden_size": 3}, "mm_tokens_per_image": 4}, open("bad/config.json", "w"))
+P
+  expect 0 mh-convert bad -o same; expect_stderr "only the language model is read; 1 tensor of the parts for images left out"
+  print same bad | cmp - expected
+done
+expect 0 mh-convert --to huggingface same bad.back; expect_stderr "saved as Gemma3ForCausalLM"
 while IFS='|' read -r folder forms words; do
   copy_to_bad $folder $forms
   expect 3 mh-convert bad -o x; expect_stderr "$words"
@@ -135,7 +154,7 @@ done <<'T'
 llama-4|{"model_type": "mixtral"}|a mixture of experts
 llama-4|{"model_type": "qwen3_next"}|gates on the output of attention
 llama-4|{"model_type": "gemma3n_text"}|embeddings of each layer
-llama-4|{"model_type": "gemma3"}|inputs other than text
+gemma3_text-4|{"model_type": "gemma3"}|text_config: expected the settings of the language model
 llama-4|{"model_type": "mllama"}|inputs other than text
 llama-4|{"model_type": "lama"}|did you mean 'llama'?
 llama-4|{"model_type": "internlm2", "auto_map": {"AutoModel": "modeling.Model"}}|auto_map

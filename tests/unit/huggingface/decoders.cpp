@@ -320,6 +320,24 @@ TEST_CASE("Gemma 3 has a window and an unscaled base of its own in five of six l
   CHECK(layers_of(by_types, 2).of_layer(1).at("window") == 4096);
 }
 
+TEST_CASE("Gemma 3 with sliding_window null keeps the rotary positions of both types of layers", "[huggingface]") {
+  const auto architecture = architectures().make("gemma3_text", "model_type");
+  for (const std::string keys : {"", R"("rope_scaling": {"rope_type": "linear", "factor": 8}, )",
+                                 R"("layer_types": ["full_attention", "sliding_attention"], "num_hidden_layers": 2, )",
+                                 R"("layer_types": ["full_attention", "sliding_attention"], "num_hidden_layers": 2,
+           "rope_scaling": {"rope_type": "linear", "factor": 8}, )"}) {
+    INFO(keys);
+    const Settings s = settings_from("gemma3_text", "{" + keys + R"("sliding_window": null})");
+    const Json written = architecture->config(s);
+    CHECK(written.at("sliding_window").is_null());
+    CHECK(settings_from("gemma3_text", written.dump()) == s);
+  }
+  // With one type of layers, transformers ignores the window, but requires a number.
+  const Settings s =
+      settings_from("gemma3_text", R"({"sliding_window_pattern": 1, "num_hidden_layers": 2, "sliding_window": null})");
+  CHECK(architecture->config(s).at("sliding_window") == 4096);
+}
+
 TEST_CASE("Gemma 2 has a window in even layers or by layer_types, and the same rotary positions in all layers",
           "[huggingface]") {
   const auto windows = [](const std::string& keys) {
