@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <string_view>
-#include <vector>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -15,12 +13,7 @@ namespace {
 
 constexpr const char* kExperts = "a mixture of experts in the feed-forward sublayers";
 
-// Values of model_type that are refused for the same reason.
-struct UnsupportedTypes {
-  const char* reason;  // what the models have, for the part `found` of an error
-  const char* advice;
-  std::vector<std::string_view> model_types;
-};
+}  // namespace
 
 const std::vector<UnsupportedTypes>& unsupported_types() {
   static const char* const kDense = "use a dense model";
@@ -85,6 +78,10 @@ const std::vector<UnsupportedTypes>& unsupported_types() {
        kOther,
        {"codegen", "cohere", "cohere2", "glm", "glm4", "gptj", "helium"}},
       {"attention logits with linear biases of positions (ALiBi)", kOther, {"bloom", "mpt"}},
+      {"keys and values of groups of heads in one tensor with the queries, and in older models ALiBi",
+       kOther,
+       {"falcon", "RefinedWeb", "RefinedWebModel"}},
+      {"learned positions that count from 2, and embeddings that may be narrower than the layers", kOther, {"opt"}},
       {"differential attention of its own form", kOther, {"diffllama"}},
       {"factors of its embeddings, attention and residual sums", kOther, {"granite", "minicpm3"}},
       {"an encoder and a decoder",
@@ -94,6 +91,8 @@ const std::vector<UnsupportedTypes>& unsupported_types() {
   };
   return table;
 }
+
+namespace {
 
 // A key of config.json whose value, if it is true or a number greater than 0, shows a mixture of experts.
 constexpr const char* kExpertKeys[] = {"num_local_experts",   "num_experts",           "n_routed_experts",

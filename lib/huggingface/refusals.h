@@ -4,10 +4,20 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "huggingface/architecture.h"
 
 namespace mh::huggingface {
+
+// Values of model_type that are refused for the same reason.
+struct UnsupportedTypes {
+  const char* reason;  // what the models have, for the part `found` of an error
+  const char* advice;
+  std::vector<std::string_view> model_types;
+};
+const std::vector<UnsupportedTypes>& unsupported_types();
 
 // Throws Error(input) for a folder with the adapter of another model instead of a whole model.
 void refuse_adapter(const std::string& folder);
