@@ -54,6 +54,8 @@ DECODERS = {
     "olmo2": ("Olmo2", {"rope_scaling": {"type": "linear", "factor": 2.0}}),
     "smollm3": ("SmolLM3", {"num_hidden_layers": 5, "rope_theta": 2e6}),
     "gemma": ("Gemma", {}),
+    "gemma2": ("Gemma2", {"num_hidden_layers": 4, "sliding_window": 5, "query_pre_attn_scalar": 7, "attn_logit_softcapping": 1.0,
+                          "final_logit_softcapping": 3.0}),
     "gemma3_text": ("Gemma3Text", {"num_hidden_layers": 7, "sliding_window": 5, "query_pre_attn_scalar": 7, "rope_theta": 1e6,
                                    "rope_scaling": {"rope_type": "linear", "factor": 8.0}, "final_logit_softcapping": 3.0}),
     "gpt_neox": ("GPTNeoX", {"rotary_pct": 0.5, "hidden_dropout": 0.1}),
