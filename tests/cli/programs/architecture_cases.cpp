@@ -30,6 +30,9 @@ constexpr const char* kEncoderSizes =
 // Returns the settings of a small model of the architecture; "" for an architecture without such settings.
 std::string sizes_of(const std::string& type) {
   static const std::map<std::string, std::string> sizes{
+      {"falcon", R"("hidden_size": 32, "ffn_hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, )"
+                 R"("max_position_embeddings": 64)"},
+      {"gptj", R"("n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, "rotary_dim": 4)"},
       {"gpt2", R"("n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64)"},
       {"marian",
        R"("d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, )"
@@ -59,13 +62,17 @@ std::vector<Case> cases_for(const std::string& type) {
   const std::string scaling = R"("rope_scaling": {"rope_type": ")",
                     length = R"("original_max_position_embeddings": 16)";
   // One factor for each pair of rotated elements.
-  const std::string factors = type == "phi3" ? "[1, 2, 3, 4]" : type == "gpt_neox" ? "[1]" : "[1, 2, 3, 4, 5, 6]";
+  const std::string factors = type == "phi3" || type == "falcon" ? "[1, 2, 3, 4]"
+                              : type == "gpt_neox"               ? "[1]"
+                                                                 : "[1, 2, 3, 4, 5, 6]";
   const std::string new_rope = R"({"rope_type": "default", "rope_theta": 500})";
   const bool has_two_ropes = type == "gemma3_text" || type == "modernbert";
-  const char* activation_key = type == "gpt2"     ? "activation_function"
-                               : type == "marian" ? "activation_function"
-                               : type == "gemma2" || type == "gemma3_text" || type == "modernbert" ? "hidden_activation"
-                                                                                                   : "hidden_act";
+  static const std::map<std::string, const char*> activation_keys{
+      {"falcon", "activation"},           {"gemma2", "hidden_activation"}, {"gemma3_text", "hidden_activation"},
+      {"gpt2", "activation_function"},    {"gptj", "activation_function"}, {"marian", "activation_function"},
+      {"modernbert", "hidden_activation"}};
+  const auto entry = activation_keys.find(type);
+  const char* activation_key = entry == activation_keys.end() ? "hidden_act" : entry->second;
   const auto rope = [&](const std::string& kind, const std::string& numbers) {
     return Case{"`rope_scaling`: " + kind, "rope_scaling", scaling + kind + "\", " + numbers + "}", "rope_type"};
   };

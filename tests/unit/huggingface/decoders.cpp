@@ -30,13 +30,23 @@ const std::map<std::string, std::string> kSmallConfigs{
     {"gemma2", R"("head_dim": 12, "sliding_window": 5, "query_pre_attn_scalar": 7, )"},
     {"gemma3_text",
      R"("head_dim": 12, "sliding_window": 5, "query_pre_attn_scalar": 7, "sliding_window_pattern": 3, )"},
-    {"gpt_neox", ""}};
+    {"gpt_neox", ""},
+    {"falcon", ""},
+    {"gptj", ""}};
+
+// Returns the sizes of the small model.
+std::string small_sizes(const std::string& type) {
+  if (type == "gptj")
+    return R"("n_embd": 32, "n_inner": 48, "n_layer": 5, "n_head": 4, "n_positions": 64, "rotary_dim": 4)";
+  const std::string sizes =
+      R"("hidden_size": 32, "num_hidden_layers": 5, "num_attention_heads": 4, "max_position_embeddings": 64, )";
+  if (type == "falcon") return sizes + R"("ffn_hidden_size": 48)";
+  return sizes + R"("intermediate_size": 48)" + (type == "gpt_neox" ? "" : R"(, "num_key_value_heads": 2)");
+}
 
 // Returns config.json of a small model with further keys, such as R"("rope_theta": 500, )".
 std::string small_config(const std::string& type, const std::string& keys = "") {
-  return "{" + kSmallConfigs.at(type) + keys +
-         R"("hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 5, "num_attention_heads": 4, )" +
-         (type == "gpt_neox" ? "" : R"("num_key_value_heads": 2, )") + R"("max_position_embeddings": 64})";
+  return "{" + kSmallConfigs.at(type) + keys + small_sizes(type) + "}";
 }
 
 Settings small_settings(const std::string& type, const std::string& keys = "") {
@@ -83,7 +93,9 @@ TEST_CASE("keys missing from config.json of a decoder have the defaults of its c
                             Defaults{"gemma", 3072, 24576, 28, 16, 0, 256, 8192, 1e-6, 1e4, true, "gelu-tanh"},
                             Defaults{"gemma2", 2304, 9216, 26, 8, 4, 256, 8192, 1e-6, 1e4, true, "gelu-tanh"},
                             Defaults{"gemma3_text", 2304, 9216, 26, 8, 4, 256, 131072, 1e-6, 1e4, true, "gelu-tanh"},
-                            Defaults{"gpt_neox", 6144, 24576, 44, 64, 0, 0, 2048, 1e-5, 1e4, false, "gelu"}}) {
+                            Defaults{"gpt_neox", 6144, 24576, 44, 64, 0, 0, 2048, 1e-5, 1e4, false, "gelu"},
+                            Defaults{"falcon", 4544, 18176, 32, 71, 1, 0, 2048, 1e-5, 1e4, true, "gelu"},
+                            Defaults{"gptj", 4096, 16384, 28, 16, 0, 0, 2048, 1e-5, 1e4, false, "gelu-tanh"}}) {
     INFO(d.type);
     const Settings s = settings_from(d.type, "{}");
     CHECK(s.at("model.width") == d.width);
@@ -99,8 +111,9 @@ TEST_CASE("keys missing from config.json of a decoder have the defaults of its c
     CHECK(s.at("model.activation") == d.activation);
     CHECK(s.at("model.backbone") == "decoder");
     CHECK(s.at("model.positions") == "none");
-    CHECK(s.at("model.norm_type") == (std::string(d.type) == "gpt_neox" ? "layer" : "rms"));
-    CHECK(s.at("model.gated_ffn") == (std::string(d.type) != "gpt_neox"));
+    const bool is_llama_form = !std::set<std::string>{"falcon", "gpt_neox", "gptj"}.contains(d.type);
+    CHECK(s.at("model.norm_type") == (is_llama_form ? "rms" : "layer"));
+    CHECK(s.at("model.gated_ffn") == is_llama_form);
   }
   // Qwen 3 has heads of 128 elements whatever its width; here 4096 / 32 is the same number.
   CHECK(settings_from("qwen3", R"({"hidden_size": 1024, "num_attention_heads": 16, "num_key_value_heads": 8})")
@@ -417,6 +430,81 @@ TEST_CASE("the heads of GPT-NeoX are interleaved in one tensor, and its sublayer
                                                            {"lm_head.weight", "embed_in.weight"}});
 }
 
+TEST_CASE("the forms of Falcon differ in residual connections, norms, and the groups of their fused tensor",
+          "[huggingface]") {
+  struct Form {
+    const char* keys;
+    const char* residual;
+    int64_t key_value_heads, num_groups;
+    std::vector<std::string> norms;  // of attention and of the feed-forward sublayer
+  };
+  for (const Form& form :
+       {Form{"", "parallel-shared", 1, 1, {"input_layernorm", ""}},
+        Form{R"("new_decoder_architecture": true, "num_kv_heads": 2, )", "parallel", 2, 2, {"ln_attn", "ln_mlp"}},
+        Form{R"("new_decoder_architecture": true, )", "parallel", 0, 4, {"ln_attn", "ln_mlp"}},
+        Form{R"("new_decoder_architecture": true, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1, )",
+             "parallel-shared",
+             2,
+             2,
+             {"input_layernorm", ""}},
+        Form{R"("multi_query": false, "parallel_attn": false, )",
+             "sequential",
+             0,
+             4,
+             {"input_layernorm", "post_attention_layernorm"}}}) {
+    INFO(form.keys);
+    const Settings s = small_settings("falcon", form.keys);
+    CHECK(s.at("model.residual") == form.residual);
+    CHECK(s.at("attention.key_value_heads") == form.key_value_heads);
+    CHECK(s.at("attention.bias") == false);
+    CHECK(s.at("model.ffn_bias") == false);
+    const TensorNames names = names_of("falcon", s);
+    const TensorPair pair = pair_named(names, "h.0.self_attention.query_key_value.weight");
+    CHECK(pair.num_groups == form.num_groups);
+    CHECK(pair.multihead_names == std::vector<std::string>{"decoder.layers.0.self.query.weight",
+                                                           "decoder.layers.0.self.key.weight",
+                                                           "decoder.layers.0.self.value.weight"});
+    for (const char* suffix : {".weight", ".bias"}) {
+      CHECK(tensor_of(names, std::string("decoder.layers.0.self.norm") + suffix) == "h.0." + form.norms[0] + suffix);
+      CHECK(tensor_of(names, std::string("decoder.layers.0.ffn.norm") + suffix) ==
+            (form.norms[1].empty() ? "" : "h.0." + form.norms[1] + suffix));
+    }
+  }
+  CHECK_FALSE(
+      tensor_of(names_of("falcon", small_settings("falcon", R"("bias": true, )")), "decoder.layers.0.self.output.bias")
+          .empty());
+  CHECK_THAT(refusal_message("falcon", R"({"alibi": true})"), Catch::Contains("alibi"));
+  CHECK_THAT(refusal_message("falcon", R"({"new_decoder_architecture": true, "parallel_attn": false})"),
+             Catch::Contains("parallel_attn"));
+  CHECK_THAT(refusal_message("falcon", R"({"num_ln_in_parallel_attn": 3})"), Catch::Contains("null, 1 or 2"));
+  CHECK_THAT(refusal_message("falcon", R"({"new_decoder_architecture": true, "num_kv_heads": 3})"),
+             Catch::Contains("num_kv_heads: expected a divisor of num_attention_heads, 71; found 3"));
+}
+
+TEST_CASE("GPT-J has adjacent rotary pairs, one norm a layer, and a bias of the output layer", "[huggingface]") {
+  const Settings s = small_settings("gptj");
+  CHECK(s.at("model.residual") == "parallel-shared");
+  CHECK(s.at("attention.rotary.size") == 4);
+  const TensorNames names = names_of("gptj", s);
+  for (const char* name : {"q_proj", "k_proj", "v_proj"}) {
+    const TensorPair pair = pair_named(names, std::string("h.0.attn.") + name + ".weight");
+    CHECK(pair.num_interleaved_rows == (name[0] == 'v' ? 0 : 4));
+    CHECK(pair.head_rows == (name[0] == 'v' ? 0 : 8));
+  }
+  CHECK(tensor_of(names, "decoder.output.bias") == "lm_head.bias");
+  CHECK(tensor_of(names, "decoder.layers.0.self.query.bias").empty());
+  CHECK(tensor_of(names, "decoder.layers.0.ffn.norm.weight").empty());
+  CHECK(tensor_of(names, "decoder.layers.0.ffn.down.bias") == "h.0.mlp.fc_out.bias");
+  const auto architecture = architectures().make("gptj", "model_type");
+  CHECK(architecture->is_buffer("h.0.attn.bias"));
+  CHECK_FALSE(architecture->is_buffer("h.0.attn.q_proj.bias"));
+  const std::string sizes = R"("n_embd": 32, "n_head": 4})";
+  CHECK(settings_from("gptj", R"({"rotary_dim": 8, )" + sizes).at("attention.rotary.size") == 0);  // the whole head
+  for (const char* size : {"3", "10", "0", "null"})
+    CHECK_THAT(refusal_message("gptj", std::string(R"({"rotary_dim": )") + size + ", " + sizes),
+               Catch::Contains("rotary_dim: expected an even number from 2 to 8"));
+}
+
 TEST_CASE("Phi-3 fuses its projections in blocks, and has dropouts of its own", "[huggingface]") {
   const Settings s = small_settings("phi3", R"("resid_pdrop": 0.25, "embd_pdrop": 0.5, "attention_dropout": 0.125, )");
   CHECK(s.at("model.dropout_attention") == 0.25);
@@ -478,8 +566,15 @@ TEST_CASE("a written config.json of a decoder has both spellings, all defaults, 
            "attn_logit_softcapping": 2.5, )"}},
       {"gemma3_text", {"", R"("rope_scaling": {"rope_type": "linear", "factor": 8}, "final_logit_softcapping": 20, )"}},
       {"gpt_neox",
-       {"",
-        R"("use_parallel_residual": false, "attention_bias": false, "rotary_pct": 1.0, "hidden_dropout": 0.25, )"}}};
+       {"", R"("use_parallel_residual": false, "attention_bias": false, "rotary_pct": 1.0, "hidden_dropout": 0.25, )"}},
+      {"falcon",
+       {"", R"("new_decoder_architecture": true, "num_kv_heads": 2, )",
+        R"("new_decoder_architecture": true, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1, )",
+        R"("new_decoder_architecture": true, "num_kv_heads": 1, )",
+        R"("multi_query": false, "parallel_attn": false, "bias": true, "rope_theta": 500, )",
+        R"("multi_query": false, "rope_scaling": {"rope_type": "linear", "factor": 2}, )",
+        R"("num_ln_in_parallel_attn": 2, "hidden_dropout": 0.25, "tie_word_embeddings": false, )"}},
+      {"gptj", {"", R"("tie_word_embeddings": true, "resid_pdrop": 0.25, "activation_function": "relu", )"}}};
   CHECK(cases.size() == kSmallConfigs.size());
   for (const auto& [type, variants] : cases)
     for (const std::string& keys : variants) {
@@ -490,11 +585,14 @@ TEST_CASE("a written config.json of a decoder has both spellings, all defaults, 
       CHECK(settings_from(type, written.dump()) == s);
       CHECK(written.at("model_type") == type);
       // Keys whose defaults differ between classes or versions are written, null where that is the value.
-      for (const char* key :
-           {"tie_word_embeddings", "use_cache", "initializer_range", "dtype", "rope_scaling", "rope_parameters",
-            "bos_token_id", "eos_token_id", "pad_token_id", "max_position_embeddings"})
+      for (const char* key : {"tie_word_embeddings", "use_cache", "initializer_range", "dtype", "bos_token_id",
+                              "eos_token_id", "pad_token_id"})
         CHECK(written.contains(key));
-      CHECK(written.contains(type == "gpt_neox" ? "rotary_emb_base" : "rope_theta"));
+      if (type == "gptj") CHECK((written.contains("rotary_dim") && written.contains("n_positions")));
+      else
+        for (const char* key : {"rope_scaling", "rope_parameters", "max_position_embeddings",
+                                type == "gpt_neox" ? "rotary_emb_base" : "rope_theta"})
+          CHECK(written.contains(key));
       CHECK(written.at("pad_token_id").is_null());
       const JsonConfig file = config(written.dump());
       architecture->settings(file, {});

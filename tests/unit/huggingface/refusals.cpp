@@ -44,8 +44,9 @@ TEST_CASE("a known model without support is refused with the reason", "[huggingf
       {"embeddings of each layer", {"gemma3n", "gemma3n_text", "gemma4"}},
       {"inputs other than text", {"mllama", "llava", "qwen2_vl", "paligemma"}},
       {"norms under other names", {"vaultgemma"}},
-      {"rotary positions of adjacent elements", {"gptj", "cohere", "glm"}},
-      {"ALiBi", {"bloom", "mpt", "falcon", "RefinedWeb"}},
+      {"rotary positions of adjacent elements", {"codegen", "cohere", "glm"}},
+      {"ALiBi", {"bloom", "mpt"}},
+      {"early Falcon files", {"RefinedWeb", "RefinedWebModel"}},
       {"positions that count from 2", {"opt"}},
       {"an encoder and a decoder", {"t5", "bart", "marian"}}};
   for (const auto& [reason, types] : types_by_reason)
