@@ -89,6 +89,28 @@ copy_to_bad phi3-4 rounded; mh-convert -q bad -o rounded; print rounded bad > ex
 expect 0 mh-convert brain -o same; print same phi3-4 | cmp - expected
 grep -q '"dtype": "bfloat16"' brain/config.json || fail "expected the type in config.json"
 
+# A trained model is written with the architecture of its folder, here a Mistral without a window, whose settings a Llama has too, and with the
+# parts of the folder that multihead does not use.
+copy_to_bad mistral-5
+python3 - <<'P'
+import json
+config = json.load(open("bad/config.json"))
+config["sliding_window"] = None
+json.dump(config, open("bad/config.json", "w"))
+json.dump({"temperature": 0.6, "eos_token_id": [2, 7]}, open("bad/generation_config.json", "w"))
+json.dump({"eos_token": "</s>", "pad_token": "<unk>"}, open("bad/special_tokens_map.json", "w"))
+open("bad/chat_template.jinja", "w").write("{% for m in messages %}[INST]{{ m.content }}{% endfor %}")
+P
+mh-convert -q bad -o window.safetensors
+mh-train -q --from window.safetensors --train text.mhs --out trained --set train.batch.block=8 --set train.batch.tokens=32 --set train.length=1u
+expect 0 mh-convert --to huggingface trained/last.safetensors trained.back; expect_stderr "saved as MistralForCausalLM"
+cmp bad/chat_template.jinja trained.back/chat_template.jinja
+python3 - <<'P'
+import json
+assert json.load(open("trained.back/generation_config.json")) == {"temperature": 0.6, "eos_token_id": [2, 7]}
+assert json.load(open("trained.back/special_tokens_map.json"))["pad_token"] == "<unk>"
+P
+
 # A folder of a base model lacks the prefix of the names; a tied output layer may be under either name; buffers of older versions are ignored.
 while read -r folder forms; do
   copy_to_bad $folder $forms
