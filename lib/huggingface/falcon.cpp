@@ -68,13 +68,14 @@ class Falcon : public Decoder {
     const bool has_new_architecture = config.value("new_decoder_architecture", false),
                has_one_key_head = config.value("multi_query", true), is_parallel = config.value("parallel_attn", true);
     const auto num_norms = config.nullable<int64_t>("num_ln_in_parallel_attn", std::nullopt);
-    if (num_norms && *num_norms != 1 && *num_norms != 2)
-      refuse_input(config.path() + ": num_ln_in_parallel_attn", "null, 1 or 2", str(*num_norms), kCopyConfig);
+    if (num_norms && *num_norms != 1 && (*num_norms != 2 || !has_new_architecture))
+      refuse_input(config.path() + ": num_ln_in_parallel_attn",
+                   has_new_architecture ? "null, 1 or 2" : "null or 1 without new_decoder_architecture",
+                   str(*num_norms), kCopyConfig);
     if (has_new_architecture && !is_parallel)
       refuse_input(config.path() + ": parallel_attn", "true with new_decoder_architecture", "false", kCopyConfig);
-    result["model.residual"] = !is_parallel                                            ? "sequential"
-                               : num_norms.value_or(has_new_architecture ? 2 : 1) == 2 ? "parallel"
-                                                                                       : "parallel-shared";
+    const bool has_two_norms = has_new_architecture && num_norms != 1;
+    result["model.residual"] = !is_parallel ? "sequential" : has_two_norms ? "parallel" : "parallel-shared";
     const auto configured_heads = config.nullable<int64_t>("num_kv_heads", std::nullopt);
     const int64_t key_value_heads = has_new_architecture ? configured_heads.value_or(heads)
                                     : has_one_key_head   ? 1

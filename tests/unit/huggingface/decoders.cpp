@@ -476,7 +476,9 @@ TEST_CASE("the forms of Falcon differ in residual connections, norms, and the gr
   CHECK_THAT(refusal_message("falcon", R"({"alibi": true})"), Catch::Contains("alibi"));
   CHECK_THAT(refusal_message("falcon", R"({"new_decoder_architecture": true, "parallel_attn": false})"),
              Catch::Contains("parallel_attn"));
-  CHECK_THAT(refusal_message("falcon", R"({"num_ln_in_parallel_attn": 3})"), Catch::Contains("null, 1 or 2"));
+  CHECK_THAT(refusal_message("falcon", R"({"new_decoder_architecture": true, "num_ln_in_parallel_attn": 3})"),
+             Catch::Contains("null, 1 or 2"));
+  CHECK_THAT(refusal_message("falcon", R"({"num_ln_in_parallel_attn": 2})"), Catch::Contains("null or 1 without"));
   CHECK_THAT(refusal_message("falcon", R"({"new_decoder_architecture": true, "num_kv_heads": 3})"),
              Catch::Contains("num_kv_heads: expected a divisor of num_attention_heads, 71; found 3"));
 }
@@ -573,7 +575,7 @@ TEST_CASE("a written config.json of a decoder has both spellings, all defaults, 
         R"("new_decoder_architecture": true, "num_kv_heads": 1, )",
         R"("multi_query": false, "parallel_attn": false, "bias": true, "rope_theta": 500, )",
         R"("multi_query": false, "rope_scaling": {"rope_type": "linear", "factor": 2}, )",
-        R"("num_ln_in_parallel_attn": 2, "hidden_dropout": 0.25, "tie_word_embeddings": false, )"}},
+        R"("num_ln_in_parallel_attn": 1, "hidden_dropout": 0.25, "tie_word_embeddings": false, )"}},
       {"gptj", {"", R"("tie_word_embeddings": true, "resid_pdrop": 0.25, "activation_function": "relu", )"}}};
   CHECK(cases.size() == kSmallConfigs.size());
   for (const auto& [type, variants] : cases)
