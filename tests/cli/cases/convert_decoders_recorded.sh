@@ -13,10 +13,10 @@ print("\n".join(TEXT))
 P
 mapfile -t all < <(decoders names)
 [ ${#all[@]} -gt 20 ] || fail "expected more than 20 folders; found ${#all[@]}"
-# Without MH_FULL: one folder of each family, the folders of the cases below, and the conversion back of four families.
+# Without MH_FULL: one folder of each family, the folders of the cases below, and the conversion back of seven families.
 is_full=${MH_FULL:-}
-[ -n "$is_full" ] || all=(gemma-4 gemma-5 gemma3_text-5 gpt_neox-4 gpt_neox-sequential-4 llama-4 llama-biases-4 llama-yarn-5 mistral-5 olmo2-5 phi3-4
-  qwen2-4 qwen3-5 smollm3-5)
+[ -n "$is_full" ] || all=(falcon-4 falcon-groups-4 gemma-4 gemma-5 gemma2-4 gemma3_text-5 gpt_neox-4 gpt_neox-sequential-4 gptj-4 llama-4 llama-biases-4
+  llama-yarn-5 mistral-5 olmo2-5 phi3-4 qwen2-4 qwen3-5 smollm3-5)
 # print MODEL FOLDER [OPTION]: prints the outputs of a model for the rows of FOLDER.
 print() { "$programs/model-print" ${3-} "$1" < "$2/rows"; }
 for folder in "${all[@]}"; do
@@ -27,7 +27,7 @@ for folder in "${all[@]}"; do
   print $folder.safetensors $folder --probabilities > printed
   decoders compare $folder printed
   case $is_full$folder in
-    llama-4 | gemma3_text-5 | gpt_neox-4 | phi3-4) ;;
+    llama-4 | falcon-groups-4 | gemma2-4 | gemma3_text-5 | gpt_neox-4 | gptj-4 | phi3-4) ;;
     *-4 | *-5) [ -n "$is_full" ] || continue ;;
   esac
   # A text that grows beyond the length of training while it is decoded keeps the frequencies of its first keys with these scalings.
