@@ -97,7 +97,8 @@ void add_companions(const std::string& companions, const std::string& where, Jso
       add_missing(part, config);
       // A list of tokens that end a text replaces one of them.
       if (const auto ids = part.find("eos_token_id");
-          ids != part.end() && ids->is_array() && std::ranges::count(*ids, config.at("eos_token_id")) > 0)
+          ids != part.end() && ids->is_array() &&
+          std::find(ids->begin(), ids->end(), config.at("eos_token_id")) != ids->end())
         config["eos_token_id"] = *ids;
     } else if (is_template) {
       files[name] = part.get<std::string>();

@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "base/error.h"
-#include "base/text.h"
 #include "huggingface/decoder.h"
 #include "huggingface/layer_settings.h"
 #include "huggingface/rope.h"

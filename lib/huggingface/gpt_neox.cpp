@@ -2,6 +2,7 @@
 // in a part of each head, and by default parallel sublayers: x + attention(norm1 x) + ffn(norm2 x).
 #include <algorithm>
 
+#include "base/error.h"
 #include "base/text.h"
 #include "huggingface/decoder.h"
 #include "huggingface/layer_settings.h"

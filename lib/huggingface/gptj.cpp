@@ -1,7 +1,6 @@
 // GPT-J (Wang & Komatsuzaki 2021): a decoder with one layer norm for both sublayers of a layer, which are parallel, and
 // rotary positions in the first elements of each head, in pairs of adjacent elements.
 #include "base/error.h"
-#include "base/text.h"
 #include "huggingface/decoder.h"
 
 namespace mh::huggingface {
