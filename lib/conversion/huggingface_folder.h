@@ -33,6 +33,8 @@ class Folder {
   const model::LoadedModel& model() const;
   // Returns model_type of config.json.
   std::string model_type() const;
+  // Returns the parts of the folder for a conversion back (huggingface::read_companions()); "": none.
+  const std::string& companions() const;
   // Writes a checkpoint with the parameters, as tensors of the type `dtype` (F32, F16 or BF16), and `metadata` to
   // `sink`, and closes the sink. Holds one parameter in memory at a time: 4 bytes for each of its elements, and mapped
   // bytes of its tensor in the folder, all of them if the tensor is transposed. Warns about NaN and infinite values.
@@ -52,6 +54,7 @@ struct WriteOptions {
   // settings of the model.
   std::string model_type = {};
   io::DType dtype = io::DType::f32;  // format of the tensors: F32, F16 or BF16
+  std::string companions = {};       // Folder::companions() of the folder from which the model comes; "": none
 };
 // Returns the name of a tensor format in config.json and in options: "float32", "float16" or "bfloat16".
 const char* dtype_name(io::DType dtype);

@@ -13,8 +13,10 @@
 #include "base/text.h"
 #include "conversion/huggingface_folder.h"
 #include "huggingface/architecture.h"
+#include "huggingface/companion_files.h"
 #include "huggingface/refusals.h"
 #include "huggingface/tensor_layout.h"
+#include "huggingface/text_part.h"
 #include "io/float_formats.h"
 #include "io/tensor_files.h"
 #include "nn/aten.h"
@@ -64,10 +66,8 @@ constexpr const char* kSilentlyIgnoredKeys[] = {"_name_or_path",
 
 JsonConfig read_config(const std::string& folder) {
   refuse_adapter(folder);
+  refuse_missing_config(folder);
   const std::string path = folder + "/config.json";
-  if (!std::filesystem::exists(path))
-    refuse_input(folder, "a Hugging Face folder with config.json", "no config.json",
-                 "give the folder that save_pretrained wrote");
   JsonConfig config{read_regular_file(path), path};
   refuse_unsupported_settings(config);
   return config;
@@ -82,17 +82,30 @@ class FolderReader {
   FolderReader(const std::string& folder, const ReadOptions& options)
       : folder_(folder),
         options_(options),
-        config_(read_config(folder)),
+        whole_config_(read_config(folder)),
+        config_(has_text_part(whole_config_) ? text_part(whole_config_) : whole_config_),
         architecture_(find_architecture(config_)),
-        files_(io::open_model_files(folder)) {
+        files_(io::open_model_files(folder)),
+        companions_(read_companions(folder, whole_config_)) {
+    const bool is_part = has_text_part(whole_config_);
+    if (is_part) refuse_unsupported_settings(config_);
+    int64_t num_other_tensors = 0;
     for (const auto& [name, entry] : files_.entries()) {
-      const std::string name_without_prefix = canonical_name(name, architecture_->tensor_prefix());
+      const std::string part_name = is_part ? name_in_text_part(name) : name;
+      if (part_name.empty()) {
+        ++num_other_tensors;
+        continue;
+      }
+      const std::string name_without_prefix = canonical_name(part_name, architecture_->tensor_prefix());
       if (const auto [it, is_new] = full_names_.emplace(name_without_prefix, name); !is_new)
         refuse_input(entry.path, "unique tensor names",
                      str(it->second, " and ", name, ", which are both names of the tensor ", name_without_prefix),
                      str("remove the tensor ", it->second, " or ", name));
       names_without_prefix_.insert(name_without_prefix);
     }
+    if (is_part)
+      log_info(str(folder, ": only the language model is read; ", count_of(num_other_tensors, "tensor"),
+                   " of the parts for images left out"));
   }
 
   // Reads everything but the elements of the tensors. Must precede all other functions.
@@ -116,6 +129,7 @@ class FolderReader {
   }
 
   const model::LoadedModel& model() const { return model_; }
+  const std::string& companions() const { return companions_; }
   std::string model_type() const { return config_.value("model_type", ""); }
 
   void write_checkpoint(ByteSink& sink, io::Metadata metadata, io::DType dtype) const {
@@ -374,9 +388,11 @@ class FolderReader {
 
   std::string folder_;
   ReadOptions options_;
-  JsonConfig config_;
+  JsonConfig whole_config_;  // config.json
+  JsonConfig config_;        // settings of the language model: config.json, or a part of it
   std::unique_ptr<Architecture> architecture_;
   io::TensorFiles files_;
+  std::string companions_;
   std::map<std::string, std::string> full_names_;  // full names in the folder, by canonical_name()
   std::set<std::string> names_without_prefix_;     // canonical names of all tensors in the folder
   text::Tokenizers tokenizers_;
@@ -395,6 +411,8 @@ Folder::~Folder() = default;
 const model::LoadedModel& Folder::model() const { return reader_->model(); }
 
 std::string Folder::model_type() const { return reader_->model_type(); }
+
+const std::string& Folder::companions() const { return reader_->companions(); }
 
 void Folder::write_checkpoint(ByteSink& sink, io::Metadata metadata, io::DType dtype) const {
   reader_->write_checkpoint(sink, std::move(metadata), dtype);

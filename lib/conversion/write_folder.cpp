@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "conversion/huggingface_folder.h"
 #include "huggingface/architecture.h"
+#include "huggingface/companion_files.h"
 #include "huggingface/tensor_layout.h"
 #include "io/float_formats.h"
 #include "nn/aten.h"
@@ -97,9 +98,10 @@ struct Fit {
 
 class FolderWriter {
  public:
-  FolderWriter(const model::LoadedModel& loaded_model, const std::string& model_type, io::DType dtype)
+  FolderWriter(const model::LoadedModel& loaded_model, const std::string& model_type, const WriteOptions& options)
       : loaded_model_(loaded_model),
-        dtype_(dtype),
+        dtype_(options.dtype),
+        companions_(options.companions),
         settings_(settings_of(loaded_model.config.toml())),
         architecture_(architectures().make(model_type, "model_type")) {
     for (const nn::Parameter& parameter : loaded_model.model->parameters().all())
@@ -158,7 +160,9 @@ class FolderWriter {
     for (const std::string& change : fit.training_changes)
       log_info("config.json does not store the training setting " + change);
     auto files = architecture_->vocabulary_files(loaded_model_.tokenizers, settings_, loaded_model_.name);
-    files["config.json"] = config_.dump(2) + "\n";
+    Json config = config_;
+    add_companions(companions_, loaded_model_.name + ": " + io::kHuggingFaceKey, config, files);
+    files["config.json"] = config.dump(2) + "\n";
     for (const auto& [name, text] : files) write_file_atomically(folder.file(name), text);
     write_tensors(folder.file("model.safetensors"));
     log_info(str("saved as ", config_.at("architectures").at(0).get<std::string>(), " in ", dtype_name(dtype_),
@@ -223,7 +227,8 @@ class FolderWriter {
     std::vector<const float*> parameters;
     for (const std::string& name : pair.multihead_names)
       parameters.push_back(parameter(name).master().const_data_ptr<float>());
-    if (dtype_ == io::DType::f32 && parameters.size() == 1 && !pair.is_transposed && pair.addend == 0)
+    if (dtype_ == io::DType::f32 && parameters.size() == 1 && !pair.is_transposed && pair.addend == 0 &&
+        pair.num_interleaved_rows == 0)
       return parameters.front();
     int64_t num_elements = 1;
     for (const int64_t size : tensor_shape(pair, shapes)) num_elements *= size;
@@ -239,6 +244,7 @@ class FolderWriter {
 
   const model::LoadedModel& loaded_model_;
   io::DType dtype_;
+  std::string companions_;
   Settings settings_;
   std::unique_ptr<Architecture> architecture_;
   std::map<std::string, const nn::Parameter*> parameters_;  // by name
@@ -281,7 +287,7 @@ void write_folder(const model::LoadedModel& loaded_model, const std::string& fol
   Fit nearest_fit;
   for (const std::string& model_type : candidate_types(loaded_model, options.model_type)) {
     try {
-      auto writer = std::make_unique<FolderWriter>(loaded_model, model_type, options.dtype);
+      auto writer = std::make_unique<FolderWriter>(loaded_model, model_type, options);
       Fit fit = writer->fit();
       if (nearest_writer == nullptr || fit.num_differences() < nearest_fit.num_differences()) {
         nearest_writer = std::move(writer);

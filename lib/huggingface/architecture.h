@@ -52,6 +52,11 @@ struct TensorPair {
   // Difference between a weight of the parameter and the same weight of the tensor: 1 for the norms of Gemma, which
   // multiply by 1 + weight in transformers.
   float addend = 0;
+  // Number r of first rows of each head in which the tensor has the two rows of a rotary pair side by side, as in
+  // GPT-J: the rows 0, r/2, 1, r/2 + 1, … of the head in the parameter. 0: the order of the parameter. Only for a
+  // tensor of one parameter.
+  int64_t num_interleaved_rows = 0;
+  int64_t head_rows = 0;  // with interleaved rows: number of rows of a head
   // Advice in the error for a file without the tensor; null: to copy the folder again.
   const char* missing_advice = nullptr;
 };

@@ -1,8 +1,9 @@
-// Gemma (Gemma team 2024) and the text models of Gemma 3 (Gemma team 2025). Norms multiply by 1 + weight, embeddings
-// are multiplied by the square root of the width, and the activation is gelu-tanh. Gemma 3 has norms around the
-// sublayers, norms of queries and keys, and two kinds of layers: most have a window and a base of rotary positions of
-// their own.
+// Gemma 1 and 2 (Gemma team 2024), and the text models of Gemma 3 (Gemma team 2025). Norms multiply by 1 + weight,
+// embeddings are multiplied by the square root of the width, and the activation is gelu-tanh. Gemma 2 and 3 have norms
+// around the sublayers, soft caps of logits, and a window in some layers. Gemma 3 also has norms of queries and keys,
+// and a base of rotary positions of its own in the layers with a window.
 #include <cmath>
+#include <optional>
 
 #include "base/error.h"
 #include "huggingface/llama_form.h"
@@ -28,6 +29,24 @@ const LlamaFamily kGemma{.model_type = "gemma",
                          .scales_embedding = true,
                          .ignored_keys = {"hidden_activation"}};
 
+const LlamaFamily kGemma2{.model_type = "gemma2",
+                          .model_class = "Gemma2ForCausalLM",
+                          .width = 2304,
+                          .ffn = 9216,
+                          .layers = 26,
+                          .heads = 8,
+                          .key_value_heads = 4,
+                          .head_size = 256,
+                          .max_positions = 8192,
+                          .is_tied = true,
+                          .activation_key = "hidden_activation",
+                          .activation = "gelu_pytorch_tanh",
+                          .attention_bias = AttentionBias::attention_bias,
+                          .norm = "around",
+                          .norm_addend = 1,
+                          .scales_embedding = true,
+                          .ignored_keys = {"hidden_act", "cache_implementation"}};
+
 const LlamaFamily kGemma3{.model_type = "gemma3_text",
                           .model_class = "Gemma3ForCausalLM",
                           .width = 2304,
@@ -45,14 +64,39 @@ const LlamaFamily kGemma3{.model_type = "gemma3_text",
                           .qk_norm_scope = "head",
                           .norm_addend = 1,
                           .scales_embedding = true,
-                          .has_output_soft_cap = true,
                           .rope = {.default_base = 1000000},
-                          .ignored_keys = {"_sliding_window_pattern"}};
+                          .ignored_keys = {"_sliding_window_pattern", "cache_implementation"}};
+constexpr const char* kAttentionCapKey = "attn_logit_softcapping";
+constexpr const char* kOutputCapKey = "final_logit_softcapping";
 constexpr const char* kLocalBaseKey = "rope_local_base_freq";
 constexpr double kDefaultLocalBase = 10000;
 constexpr int64_t kDefaultWindow = 4096;
+constexpr int64_t kGemma2Pattern = 2;   // without layer_types, every second layer is without a window
 constexpr int64_t kDefaultPattern = 6;  // default of sliding_window_pattern: every sixth layer is without a window
 constexpr double kDefaultScalar = 256;  // default of query_pre_attn_scalar, whose inverse root scales the logits
+
+// Returns κ of the soft cap κ tanh(x / κ) that config.json has under `key`; 0, no cap, for null. `if_absent`: default
+// of the class.
+double soft_cap(const JsonConfig& config, const char* key, std::optional<double> if_absent) {
+  const auto cap = config.nullable<double>(key, if_absent);
+  if (cap && !(*cap > 0))
+    refuse_input(config.path() + ": " + key, "null or a number greater than 0", Json(*cap).dump(),
+                 "copy config.json from the source of the model");
+  return cap.value_or(0.0);
+}
+
+// Returns a soft cap, 0 for none, as a value of config.json: null for none.
+Json soft_cap_of(const Json& cap) { return cap == 0 ? Json() : cap; }
+
+// Returns the type of each layer. Without layer_types, every layer whose number, from 1, is a multiple of `pattern` is
+// without a window.
+std::vector<std::string> gemma_layer_types(const JsonConfig& config, size_t num_layers, int64_t pattern) {
+  std::vector<std::string> types = layer_types(config, num_layers);
+  if (types.empty())
+    for (size_t i = 0; i < num_layers; ++i)
+      types.emplace_back((static_cast<int64_t>(i) + 1) % pattern == 0 ? kFullAttention : kSlidingAttention);
+  return types;
+}
 
 void refuse_both_directions(const JsonConfig& config) {
   config.require("use_bidirectional_attention", false, {false},
@@ -66,6 +110,82 @@ class Gemma : public LlamaForm {
   Settings settings(const JsonConfig& config, const std::set<std::string>& tensor_names) const override {
     refuse_both_directions(config);
     return LlamaForm::settings(config, tensor_names);
+  }
+};
+
+// What Gemma 2 and 3 share: soft caps, and a scale of the logits of attention that does not depend on the head size.
+class CappedGemma : public LlamaForm {
+ public:
+  // Default caps of the class in transformers.
+  struct SoftCaps {
+    std::optional<double> attention, output;
+  };
+  CappedGemma(const LlamaFamily& family, const SoftCaps& default_caps)
+      : LlamaForm(family), default_caps_(default_caps) {}
+
+  Settings settings(const JsonConfig& config, const std::set<std::string>& tensor_names) const override {
+    refuse_both_directions(config);
+    Settings result = LlamaForm::settings(config, tensor_names);
+    result["attention.soft_cap"] = soft_cap(config, kAttentionCapKey, default_caps_.attention);
+    result["model.output_soft_cap"] = soft_cap(config, kOutputCapKey, default_caps_.output);
+    const double scalar = config.value("query_pre_attn_scalar", kDefaultScalar);
+    if (!(scalar > 0))
+      refuse_input(config.path() + ": query_pre_attn_scalar", "a number greater than 0", Json(scalar).dump(),
+                   "copy config.json from the source of the model");
+    result["attention.scale"] = scalar == default_scalar(result) ? 0.0 : 1 / std::sqrt(scalar);
+    return result;
+  }
+
+  Json config(const Settings& settings) const override {
+    Json config = LlamaForm::config(settings);
+    const LayerSettings layers = layers_of(settings, settings.at("model.layers").get<size_t>());
+    const Settings& layer = layers.of_layer(0);
+    config[kAttentionCapKey] = soft_cap_of(setting_or(layer, "soft_cap", 0.0));
+    config[kOutputCapKey] = soft_cap_of(setting_or(settings, "model.output_soft_cap", 0.0));
+    const auto scale = setting_or(layer, "scale", 0.0).get<double>();
+    double scalar = scale == 0 ? config.at("head_dim").get<double>() : 1 / (scale * scale);
+    // The scale of a whole number is written as this number.
+    if (scale != 0 && 1 / std::sqrt(std::round(scalar)) == scale) scalar = std::round(scalar);
+    if (scalar == std::round(scalar)) config["query_pre_attn_scalar"] = static_cast<int64_t>(scalar);
+    else config["query_pre_attn_scalar"] = scalar;
+    config["use_bidirectional_attention"] = false;
+    return config;
+  }
+
+ private:
+  // Returns the value of query_pre_attn_scalar for the scale 1/sqrt(head size).
+  static double default_scalar(const Settings& settings) {
+    const auto head_size = settings.at("attention.head_size").get<int64_t>();
+    return static_cast<double>(head_size > 0 ? head_size
+                                             : settings.at("model.width").get<int64_t>() /
+                                                   settings.at("attention.heads").get<int64_t>());
+  }
+
+  SoftCaps default_caps_;
+};
+
+class Gemma2 : public CappedGemma {
+ public:
+  Gemma2() : CappedGemma(kGemma2, {.attention = 50, .output = 30}) {}
+
+ protected:
+  LayerSettings read_layers(const JsonConfig& config, const Settings& layer, const RopeSizes& sizes,
+                            size_t num_layers) const override {
+    Settings settings = LlamaForm::read_layers(config, layer, sizes, 1).of_layer(0);
+    const int64_t window = sliding_window(config, kDefaultWindow);
+    LayerSettings layers;
+    for (const std::string& type : gemma_layer_types(config, num_layers, kGemma2Pattern)) {
+      settings["window"] = type == kSlidingAttention ? window : 0;
+      layers.add(settings);
+    }
+    return layers;
+  }
+
+  void write_layers(const LayerSettings& layers, const RopeSizes& sizes, Json& config) const override {
+    LlamaForm::write_layers(layers, sizes, config);
+    const Json window = largest_window(layers);
+    config["sliding_window"] = window.is_null() ? Json(kDefaultWindow) : window;
+    config["layer_types"] = layer_types_of(layers);
   }
 };
 
@@ -106,44 +226,15 @@ Gemma3Rope read_gemma3_rope(const JsonConfig& config, const RopeFormat& format, 
   return rope;
 }
 
-class Gemma3 : public LlamaForm {
+class Gemma3 : public CappedGemma {
  public:
-  Gemma3() : LlamaForm(kGemma3) {}
-
-  Settings settings(const JsonConfig& config, const std::set<std::string>& tensor_names) const override {
-    refuse_both_directions(config);
-    config.require("attn_logit_softcapping", nullptr, {nullptr},
-                   "use a model without a soft cap of attention logits: multihead has none");
-    Settings result = LlamaForm::settings(config, tensor_names);
-    const double scalar = config.value("query_pre_attn_scalar", kDefaultScalar);
-    if (!(scalar > 0))
-      refuse_input(config.path() + ": query_pre_attn_scalar", "a number greater than 0", Json(scalar).dump(),
-                   "copy config.json from the source of the model");
-    result["attention.scale"] = scalar == default_scalar(result) ? 0.0 : 1 / std::sqrt(scalar);
-    return result;
-  }
-
-  Json config(const Settings& settings) const override {
-    Json config = LlamaForm::config(settings);
-    const auto scale = setting_or(settings, "attention.scale", 0.0).get<double>();
-    double scalar = scale == 0 ? config.at("head_dim").get<double>() : 1 / (scale * scale);
-    // The scale of a whole number is written as this number.
-    if (scale != 0 && 1 / std::sqrt(std::round(scalar)) == scale) scalar = std::round(scalar);
-    if (scalar == std::round(scalar)) config["query_pre_attn_scalar"] = static_cast<int64_t>(scalar);
-    else config["query_pre_attn_scalar"] = scalar;
-    config.update({{"attn_logit_softcapping", nullptr}, {"use_bidirectional_attention", false}});
-    return config;
-  }
+  Gemma3() : CappedGemma(kGemma3, {}) {}
 
  protected:
   LayerSettings read_layers(const JsonConfig& config, const Settings& layer, const RopeSizes& sizes,
                             size_t num_layers) const override {
-    std::vector<std::string> types = layer_types(config, num_layers);
     const auto pattern = config.value("sliding_window_pattern", kDefaultPattern).get<int64_t>();
     require_size(pattern, config.path() + ": sliding_window_pattern", kMaxLayers);
-    if (types.empty())
-      for (size_t i = 0; i < num_layers; ++i)
-        types.emplace_back((static_cast<int64_t>(i) + 1) % pattern == 0 ? kFullAttention : kSlidingAttention);
     const Gemma3Rope rope = read_gemma3_rope(config, family().rope, sizes);
     Settings full = layer, sliding = layer;
     full["window"] = 0;
@@ -151,18 +242,21 @@ class Gemma3 : public LlamaForm {
     full.insert(rope.full.begin(), rope.full.end());
     sliding.insert(rope.sliding.begin(), rope.sliding.end());
     LayerSettings layers;
-    for (const std::string& type : types) layers.add(type == kFullAttention ? full : sliding);
+    for (const std::string& type : gemma_layer_types(config, num_layers, pattern))
+      layers.add(type == kFullAttention ? full : sliding);
     return layers;
   }
 
   void write_layers(const LayerSettings& layers, const RopeSizes& sizes, Json& config) const override {
     // A model without one of both kinds of layers gets the defaults of this kind, which have no effect.
     Settings full, sliding{{"rotary.base", kDefaultLocalBase}};
-    for (const Settings& kind : layers.kinds) (window_of(kind).is_null() ? full : sliding) = kind;
+    for (const Settings& kind : layers.kinds) (is_sliding(layers, kind) ? sliding : full) = kind;
     const RopeFormat& format = family().rope;
     const Json window = largest_window(layers);
-    config["sliding_window"] = window.is_null() ? Json(kDefaultWindow) : window;
-    config["layer_types"] = layer_types_of(layers);
+    config["sliding_window"] = window.is_null() && layers.kinds.size() == 1 ? Json(kDefaultWindow) : window;
+    config["layer_types"] = Json::array();
+    for (size_t i = 0; i < layers.kind_of_layer.size(); ++i)
+      config["layer_types"].push_back(is_sliding(layers, layers.of_layer(i)) ? kSlidingAttention : kFullAttention);
     config[format.base_key] = setting_or(full, "rotary.base", format.default_base);
     config[kLocalBaseKey] = setting_or(sliding, "rotary.base", kDefaultLocalBase);
     config["rope_scaling"] = rope_scaling(full, format);
@@ -171,12 +265,14 @@ class Gemma3 : public LlamaForm {
   }
 
  private:
-  // Returns the value of query_pre_attn_scalar for the scale 1/sqrt(head size).
-  static double default_scalar(const Settings& settings) {
-    const auto head_size = settings.at("attention.head_size").get<int64_t>();
-    return static_cast<double>(head_size > 0 ? head_size
-                                             : settings.at("model.width").get<int64_t>() /
-                                                   settings.at("attention.heads").get<int64_t>());
+  // Returns whether layers of this kind have the type sliding_attention. If sliding_window is null, no layer has a
+  // window, and the types differ only in their rotary positions, of which those of sliding_attention do not scale; by
+  // default the first layer has this type.
+  static bool is_sliding(const LayerSettings& layers, const Settings& kind) {
+    if (!largest_window(layers).is_null()) return !window_of(kind).is_null();
+    const Settings& first = layers.of_layer(0);
+    const bool is_first_scaled = setting_or(first, "rotary.scaling", "none") != "none";
+    return layers.kinds.size() > 1 && (kind == first) != is_first_scaled;
   }
 };
 
@@ -184,6 +280,10 @@ const Registration<Gemma> gemma_entry(
     architectures(), "gemma",
     "Gemma 1: the form of llama with scaled embeddings, the activation gelu-tanh, and "
     "norms whose weights are stored minus 1.");
+const Registration<Gemma2> gemma2_entry(
+    architectures(), "gemma2",
+    "Gemma 2: gemma with norms around the sublayers, soft caps of the logits of attention and of the output, and a "
+    "window in every second layer.");
 const Registration<Gemma3> gemma3_entry(
     architectures(), "gemma3_text",
     "The text models of Gemma 3 (270M and 1B): gemma with norms around the sublayers, norms of the queries and keys of "

@@ -4,11 +4,9 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "huggingface/architecture.h"
+#include "huggingface/decoder.h"
 #include "huggingface/layer_settings.h"
 #include "huggingface/rope.h"
-#include "huggingface/vocabulary_files.h"
-#include "text/folder_tokenizer.h"
 
 namespace mh::huggingface {
 
@@ -22,7 +20,7 @@ constexpr const char* kIgnoredKeys[] = {"initializer_range",     "use_cache",  "
 constexpr RopeFormat kRope{
     .base_key = "rotary_emb_base", .rotary_fraction_key = "rotary_pct", .default_rotary_fraction = 0.25};
 
-class GptNeoX : public Architecture {
+class GptNeoX : public Decoder {
  public:
   const std::vector<SettingPair>& setting_pairs() const override {
     static const std::vector<SettingPair> pairs{
@@ -55,20 +53,11 @@ class GptNeoX : public Architecture {
     return result;
   }
 
-  text::Tokenizers tokenizers(const std::string& folder) const override {
-    return {text::read_tokenizer_folder(folder), nullptr};
-  }
-
   TensorNames tensor_names(const Settings& settings) const override {
     TensorNames tensor_names{{{"embed_in.weight", {"decoder.embedding.weight"}}}, {}};
     const auto add = [&](const std::string& huggingface_name, const std::vector<std::string>& multihead_names,
                          bool has_bias = true, int64_t num_groups = 1) {
-      for (const std::string suffix : {".weight", ".bias"}) {
-        if (suffix == ".bias" && !has_bias) continue;
-        TensorPair pair{.huggingface_name = huggingface_name + suffix, .multihead_names = {}, .num_groups = num_groups};
-        for (const std::string& name : multihead_names) pair.multihead_names.push_back(name + suffix);
-        tensor_names.pairs.push_back(std::move(pair));
-      }
+      add_tensors(tensor_names, huggingface_name, multihead_names, has_bias, num_groups);
     };
     const auto heads = std::max<int64_t>(1, settings.at("attention.heads").get<int64_t>());
     const bool has_attention_bias = settings.at("attention.bias") == true;
@@ -100,13 +89,11 @@ class GptNeoX : public Architecture {
   bool belongs_to_output_head(const std::string& tensor_name) const override {
     return tensor_name.starts_with("embed_out.") || tensor_name.starts_with("lm_head.");
   }
-  std::string backbone() const override { return "decoder"; }
   bool is_buffer(const std::string& tensor_name) const override {
     const std::string name = name_in_layer(tensor_name, "layers.");
     return name == "attention.bias" || name == "attention.masked_bias" || name == "attention.rotary_emb.inv_freq" ||
            tensor_name == "rotary_emb.inv_freq";
   }
-  bool is_unused(const std::string&, const Settings&) const override { return false; }
 
   Json config(const Settings& settings) const override {
     const LayerSettings layers = layers_of(settings, settings.at("model.layers").get<size_t>());
@@ -115,23 +102,9 @@ class GptNeoX : public Architecture {
     config["use_parallel_residual"] = setting_or(settings, "model.residual", "sequential") == "parallel";
     config["hidden_act"] = huggingface_activation(settings.at("model.activation"));
     write_rope(layers.of_layer(0), kRope, sizes_of(settings), config);
-    config.update({{"initializer_range", 0.02},
-                   {"classifier_dropout", 0.1},
-                   {"use_cache", true},
-                   {"bos_token_id", nullptr},
-                   {"eos_token_id", nullptr},
-                   {"pad_token_id", nullptr},
-                   {"dtype", "float32"}});
+    config["classifier_dropout"] = 0.1;
+    add_common_keys(config);
     return config;
-  }
-
-  Json token_ids(const text::Tokenizers& tokenizers) const override {
-    return huggingface::token_ids(*tokenizers.target);
-  }
-
-  std::map<std::string, std::string> vocabulary_files(const text::Tokenizers& tokenizers, const Settings& settings,
-                                                      const std::string& name) const override {
-    return huggingface::vocabulary_files(*tokenizers.target, settings.at("model.max_positions").get<int64_t>(), name);
   }
 
  private:

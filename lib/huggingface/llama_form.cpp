@@ -1,12 +1,9 @@
 #include "huggingface/llama_form.h"
 
 #include <algorithm>
-#include <string_view>
 
 #include "base/error.h"
 #include "base/text.h"
-#include "huggingface/vocabulary_files.h"
-#include "text/folder_tokenizer.h"
 
 namespace mh::huggingface {
 
@@ -81,13 +78,6 @@ Settings LlamaForm::settings(const JsonConfig& config, const std::set<std::strin
                                  ? config.value("attention_bias", false)
                                  : Json(family_.attention_bias == AttentionBias::queries_keys_values);
   if (family_.attention_bias == AttentionBias::queries_keys_values) result["attention.output_bias"] = "false";
-  if (family_.has_output_soft_cap) {
-    const auto cap = config.nullable<double>("final_logit_softcapping", std::nullopt);
-    if (cap && !(*cap > 0))
-      refuse_input(config.path() + ": final_logit_softcapping", "null or a number greater than 0", Json(*cap).dump(),
-                   "copy config.json from the source of the model");
-    result["model.output_soft_cap"] = cap.value_or(0.0);
-  }
 
   const auto width = result["model.width"].get<int64_t>(), heads = result["attention.heads"].get<int64_t>();
   const auto head_size =
@@ -129,21 +119,10 @@ void LlamaForm::write_layers(const LayerSettings& layers, const RopeSizes& sizes
   write_rope(layers.of_layer(0), family_.rope, sizes, config);
 }
 
-text::Tokenizers LlamaForm::tokenizers(const std::string& folder) const {
-  return {text::read_tokenizer_folder(folder), nullptr};
-}
-
 TensorNames LlamaForm::tensor_names(const Settings& settings) const {
   TensorNames tensor_names{{{"embed_tokens.weight", {"decoder.embedding.weight"}}}, {}};
   const auto add = [&](const std::string& huggingface_name, const std::vector<std::string>& multihead_names,
-                       bool has_bias) {
-    for (const char* suffix : {".weight", ".bias"}) {
-      if (suffix == std::string_view(".bias") && !has_bias) continue;
-      TensorPair pair{huggingface_name + suffix, {}};
-      for (const std::string& multihead_name : multihead_names) pair.multihead_names.push_back(multihead_name + suffix);
-      tensor_names.pairs.push_back(std::move(pair));
-    }
-  };
+                       bool has_bias) { add_tensors(tensor_names, huggingface_name, multihead_names, has_bias); };
   const auto add_norm = [&](const std::string& huggingface_name, const std::string& multihead_name) {
     tensor_names.pairs.push_back({.huggingface_name = huggingface_name + ".weight",
                                   .multihead_names = {multihead_name + ".weight"},
@@ -187,11 +166,7 @@ TensorNames LlamaForm::tensor_names(const Settings& settings) const {
     add(mlp + "down_proj", {ffn + "down"}, has_ffn_bias);
   }
   add_norm("norm", "decoder.norm");
-  if (settings.at("model.tied") == true) tensor_names.aliases["lm_head.weight"] = "embed_tokens.weight";
-  else
-    tensor_names.pairs.push_back({.huggingface_name = "lm_head.weight",
-                                  .multihead_names = {"decoder.output.weight"},
-                                  .missing_advice = kUntiedAdvice});
+  add_output_layer(tensor_names, settings);
   return tensor_names;
 }
 
@@ -215,29 +190,9 @@ Json LlamaForm::config(const Settings& settings) const {
   if (family_.attention_bias == AttentionBias::attention_bias)
     config["attention_bias"] = layer_settings.at("attention.bias");
   if (family_.has_mlp_bias) config["mlp_bias"] = setting_or(layer_settings, "model.ffn_bias", false);
-  if (family_.has_output_soft_cap) {
-    const Json cap = setting_or(layer_settings, "model.output_soft_cap", 0.0);
-    config["final_logit_softcapping"] = cap == 0 ? Json() : cap;
-  }
   write_layers(layers, sizes, config);
-  // A null id of the padding token is written, since the default of a class may exceed the size of the vocabulary.
-  config.update({{"initializer_range", 0.02},
-                 {"use_cache", true},
-                 {"bos_token_id", nullptr},
-                 {"eos_token_id", nullptr},
-                 {"pad_token_id", nullptr},
-                 {"dtype", "float32"}});
+  add_common_keys(config);
   return config;
-}
-
-Json LlamaForm::token_ids(const text::Tokenizers& tokenizers) const {
-  return huggingface::token_ids(*tokenizers.target);
-}
-
-std::map<std::string, std::string> LlamaForm::vocabulary_files(const text::Tokenizers& tokenizers,
-                                                               const Settings& settings,
-                                                               const std::string& name) const {
-  return huggingface::vocabulary_files(*tokenizers.target, settings.at("model.max_positions").get<int64_t>(), name);
 }
 
 void require_attention_layers(const JsonConfig& config) {

@@ -4,13 +4,12 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "huggingface/architecture.h"
+#include "huggingface/decoder.h"
 #include "huggingface/layer_settings.h"
 #include "huggingface/rope.h"
 
@@ -49,29 +48,19 @@ struct LlamaFamily {
   bool scales_embedding = false;        // model.scale_embedding
   bool has_fused_projections = false;   // whether qkv_proj and gate_up_proj replace the single projections
   bool has_dropouts = false;            // whether config.json has the keys resid_pdrop and embd_pdrop
-  bool has_output_soft_cap = false;     // whether config.json has the key final_logit_softcapping
   RopeFormat rope = {};
   std::vector<const char*> ignored_keys = {};  // further keys without effect on the output of the model
 };
 
-class LlamaForm : public Architecture {
+class LlamaForm : public Decoder {
  public:
   explicit LlamaForm(const LlamaFamily& family);
   const std::vector<SettingPair>& setting_pairs() const override { return pairs_; }
   Settings settings(const JsonConfig& config, const std::set<std::string>& tensor_names) const override;
-  text::Tokenizers tokenizers(const std::string& folder) const override;
   TensorNames tensor_names(const Settings& settings) const override;
   std::string tensor_prefix() const override { return "model."; }
-  bool belongs_to_output_head(const std::string& tensor_name) const override {
-    return tensor_name.starts_with("lm_head.");
-  }
   bool is_buffer(const std::string& tensor_name) const override;
-  bool is_unused(const std::string&, const Settings&) const override { return false; }
   Json config(const Settings& settings) const override;
-  Json token_ids(const text::Tokenizers& tokenizers) const override;
-  std::map<std::string, std::string> vocabulary_files(const text::Tokenizers& tokenizers, const Settings& settings,
-                                                      const std::string& name) const override;
-  std::string backbone() const override { return "decoder"; }
 
  protected:
   // Adds the settings of the layers that attention.* keys of config.json state. By default all layers are equal.

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <string_view>
-#include <vector>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -15,12 +13,7 @@ namespace {
 
 constexpr const char* kExperts = "a mixture of experts in the feed-forward sublayers";
 
-// Values of model_type that are refused for the same reason.
-struct UnsupportedTypes {
-  const char* reason;  // what the models have, for the part `found` of an error
-  const char* advice;
-  std::vector<std::string_view> model_types;
-};
+}  // namespace
 
 const std::vector<UnsupportedTypes>& unsupported_types() {
   static const char* const kDense = "use a dense model";
@@ -74,17 +67,19 @@ const std::vector<UnsupportedTypes>& unsupported_types() {
       {"embeddings of each layer, and layers that share keys and values",
        kOther,
        {"gemma3n", "gemma3n_text", "gemma4", "gemma4_text"}},
-      {"inputs other than text", kText, {"aya_vision",  "gemma3",    "idefics",         "idefics2",        "idefics3",
-                                         "internvl",    "llava",     "llava_next",      "llava_onevision", "mistral3",
-                                         "mllama",      "paligemma", "phi4_multimodal", "qwen2_5_omni",    "qwen2_5_vl",
-                                         "qwen2_audio", "qwen2_vl",  "qwen3_vl",        "qwen3_vl_moe",    "smolvlm",
-                                         "vipllava",    "whisper"}},
+      {"inputs other than text",
+       kText,
+       {"aya_vision",      "idefics",  "idefics2", "idefics3",     "internvl",        "llava",        "llava_next",
+        "llava_onevision", "mistral3", "mllama",   "paligemma",    "phi4_multimodal", "qwen2_5_omni", "qwen2_5_vl",
+        "qwen2_audio",     "qwen2_vl", "qwen3_vl", "qwen3_vl_moe", "smolvlm",         "vipllava",     "whisper"}},
       {"cross-attention to images in its layers", kOther, {"mllama_text_model"}},
-      {"a soft cap of attention logits", kOther, {"gemma2", "vaultgemma"}},
-      {"rotary positions of adjacent elements",
-       kOther,
-       {"codegen", "cohere", "cohere2", "glm", "glm4", "gptj", "helium"}},
+      {"norms under other names than the norms of Gemma 2", kOther, {"vaultgemma"}},
+      {"rotary positions of adjacent elements", kOther, {"codegen", "cohere", "cohere2", "glm", "glm4", "helium"}},
       {"attention logits with linear biases of positions (ALiBi)", kOther, {"bloom", "mpt"}},
+      {"the settings of early Falcon files",
+       "copy the newer folder of the model, whose model_type is falcon",
+       {"RefinedWeb", "RefinedWebModel"}},
+      {"learned positions that count from 2, and embeddings that may be narrower than the layers", kOther, {"opt"}},
       {"differential attention of its own form", kOther, {"diffllama"}},
       {"factors of its embeddings, attention and residual sums", kOther, {"granite", "minicpm3"}},
       {"an encoder and a decoder",
@@ -94,6 +89,8 @@ const std::vector<UnsupportedTypes>& unsupported_types() {
   };
   return table;
 }
+
+namespace {
 
 // A key of config.json whose value, if it is true or a number greater than 0, shows a mixture of experts.
 constexpr const char* kExpertKeys[] = {"num_local_experts",   "num_experts",           "n_routed_experts",
@@ -140,6 +137,19 @@ void refuse_adapter(const std::string& folder) {
           folder, "a folder with a whole model", str(name, ", an adapter of another model"),
           "merge the adapter into its model with merge_and_unload() of the package peft in Python, and save the "
           "result");
+}
+
+void refuse_missing_config(const std::string& folder) {
+  if (std::filesystem::exists(folder + "/config.json")) return;
+  std::string gguf_name;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    if (entry.path().extension() == ".gguf") gguf_name = std::max(gguf_name, entry.path().filename().string());
+  if (!gguf_name.empty())
+    refuse_input(folder, "a Hugging Face folder with config.json",
+                 str("no config.json, and ", gguf_name, ", a model of llama.cpp"),
+                 "copy the model in the format of transformers, with config.json and model.safetensors");
+  refuse_input(folder, "a Hugging Face folder with config.json", "no config.json",
+               "give the folder that save_pretrained wrote");
 }
 
 std::unique_ptr<Architecture> find_architecture(const JsonConfig& config) {

@@ -4,13 +4,26 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "huggingface/architecture.h"
 
 namespace mh::huggingface {
 
+// Values of model_type that are refused for the same reason.
+struct UnsupportedTypes {
+  const char* reason;  // what the models have, for the part `found` of an error
+  const char* advice;
+  std::vector<std::string_view> model_types;
+};
+const std::vector<UnsupportedTypes>& unsupported_types();
+
 // Throws Error(input) for a folder with the adapter of another model instead of a whole model.
 void refuse_adapter(const std::string& folder);
+
+// Throws Error(input) for a folder without config.json.
+void refuse_missing_config(const std::string& folder);
 
 // Returns the architecture with the model_type of config.json. Throws Error(input) for an unsupported one: with the
 // reason if multihead knows the type, otherwise with all supported types and the most similar one.

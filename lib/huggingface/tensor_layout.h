@@ -22,8 +22,8 @@ struct RowRange {
 // Returns the shape of the tensor of `pair`. `shapes`: shapes of the parameters in the order of pair.multihead_names.
 Shape tensor_shape(const TensorPair& pair, const std::vector<Shape>& shapes);
 
-// Returns the rows of the parameter with the index `parameter` in pair.multihead_names, in ascending order. Throws
-// std::logic_error if the groups do not divide the rows of a parameter.
+// Returns the rows of the parameter with the index `parameter` in pair.multihead_names, in ascending order of the rows
+// of the tensor. Throws std::logic_error if the groups or heads do not divide the rows of a parameter.
 std::vector<RowRange> row_ranges(const TensorPair& pair, const std::vector<Shape>& shapes, size_t parameter);
 
 // Reads the elements first, …, first + count - 1 of a tensor, in row-major order, to `out`.

@@ -62,7 +62,9 @@ inline constexpr const char* kSourceTokenizerKey = "multihead.source_tokenizer";
 inline constexpr const char* kSourceFingerprintKey = "multihead.source_vocabulary";
 inline constexpr const char* kTrainingKey = "multihead.training";  // JSON: state of the run; only in training states
 inline constexpr const char* kOriginKey = "multihead.origin";      // JSON: steps by which mh-convert made the file
-inline constexpr const char* kChecksumsKey = "multihead.xxh64";    // JSON: checksums, which write_checkpoint() adds
+// JSON: parts of the Hugging Face folder that multihead does not use (huggingface/companion_files.h).
+inline constexpr const char* kHuggingFaceKey = "multihead.huggingface";
+inline constexpr const char* kChecksumsKey = "multihead.xxh64";  // JSON: checksums, which write_checkpoint() adds
 
 // Writes a checkpoint sequentially, with the tensors in the given order, and adds the checksums to the metadata. Does
 // not close the sink. Throws Error(failed) for two tensors of the same name and for a header larger than

@@ -25,7 +25,11 @@ inline constexpr std::array kMetadataKeys{
         kOriginKey,
         "How mh-convert(1) made the file: a JSON array of the steps in order, {\"average\": [file names]}, "
         "{\"fold\": [layer names]} or {\"huggingface\": folder, \"model_type\": architecture}. Only in files of "
-        "mh-convert."},
+        "mh-convert, and in the files of a training run that started from such a file."},
+    MetadataKey{
+        kHuggingFaceKey,
+        "Parts of the Hugging Face folder that a conversion back writes, such as generation_config.json and the "
+        "chat template: a JSON object by file name. Only where multihead.origin may be."},
     MetadataKey{kTrainingKey, "State of the training run, a JSON object. Only in a training state."},
 };
 

@@ -158,6 +158,9 @@ TensorFiles open_model_files(const std::string& folder) {
     std::set<std::string> tensor_names;
     for (const std::string& file : files_of_index(index, tensor_names)) {
       const std::string file_path = str(folder, "/", file);
+      if (!std::filesystem::exists(file_path))
+        refuse_input(index, str("the file ", file, ", which the index lists"), "no such file in the folder",
+                     "copy the folder again with all its files");
       files.add(file_path, format.open(file_path));
     }
     for (const std::string& name : tensor_names)

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "io/float_formats.h"
+#include "io/origin.h"
 #include "nn/finite.h"
 
 namespace mh::model {
@@ -272,6 +273,7 @@ LoadedModel load_model(const io::Checkpoint& checkpoint, at::Device device, cons
   const VocabularySizes vocabulary_sizes = vocabulary_sizes_of(loaded_model.tokenizers);
   loaded_model.toml = checkpoint.metadata_entry(io::kConfigKey);
   loaded_model.config = config_of(checkpoint);
+  loaded_model.huggingface_type = io::last_origin_text(checkpoint.metadata(), io::kModelTypeKey);
   const bool has_masters = masters == Masters::present;
   const nn::ParameterPlacement placement(device, has_masters);
   auto build = [&] { return build_language_model(loaded_model.config, vocabulary_sizes, placement); };

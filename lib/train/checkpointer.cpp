@@ -25,6 +25,7 @@ void Checkpointer::write(const std::string& path, const model::CheckpointTensors
   if (objects_.group.is_main()) {
     extra_metadata.insert({{io::kFormatKey, "1"}, {io::kConfigKey, toml_}});
     extra_metadata.merge(text::metadata_of(tokenizers_));
+    extra_metadata.insert(inherited_metadata_.begin(), inherited_metadata_.end());
     auto sink = open_sink(path);
     io::write_checkpoint(*sink, tensors.views(), std::move(extra_metadata));
     sink->close();

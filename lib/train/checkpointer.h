@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "distributed/group.h"
@@ -36,9 +37,11 @@ struct TrainingObjects {
 class Checkpointer {
  public:
   // `toml`: the resolved configuration. `toml`, `tokenizers` and the objects that `objects` refers to must outlive the
-  // checkpointer; `objects` itself is copied.
-  Checkpointer(const std::string& toml, const text::Tokenizers& tokenizers, TrainingObjects objects)
-      : toml_(toml), tokenizers_(tokenizers), objects_(objects) {}
+  // checkpointer; `objects` itself is copied. `inherited_metadata`: further metadata of every file
+  // (derived_metadata.h).
+  Checkpointer(const std::string& toml, const text::Tokenizers& tokenizers, TrainingObjects objects,
+               io::Metadata inherited_metadata = {})
+      : toml_(toml), tokenizers_(tokenizers), objects_(objects), inherited_metadata_(std::move(inherited_metadata)) {}
 
   // Writes a checkpoint of the parameters without training state.
   void save_weights(const std::string& path) const;
@@ -69,6 +72,7 @@ class Checkpointer {
   const std::string& toml_;
   const text::Tokenizers& tokenizers_;
   const TrainingObjects objects_;
+  const io::Metadata inherited_metadata_;
 };
 
 }  // namespace mh::train

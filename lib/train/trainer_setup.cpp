@@ -5,6 +5,7 @@
 #include "data/pinned.h"
 #include "data/prefetched_batches.h"
 #include "data/shared_batches.h"
+#include "train/derived_metadata.h"
 #include "train/process_checks.h"
 #include "train/resume.h"
 #include "train/run_batches.h"
@@ -96,19 +97,23 @@ void Trainer::open_folder(const std::string& folder, bool resume, const WarmStar
   if (group_.is_main()) folder_ = std::make_unique<RunFolder>(folder, resume);
   group_.barrier();
   if (!group_.is_main()) folder_ = std::make_unique<RunFolder>(folder, resume, false);
+  const std::string state_path = folder + "/last.safetensors";
+  std::unique_ptr<const io::Checkpoint> state;  // training state to resume; null: none
+  if (resume && folder_has("last.safetensors")) state = std::make_unique<io::Checkpoint>(state_path);
+  const io::Checkpoint* predecessor = state != nullptr ? state.get() : warm_start.checkpoint;
   checkpointer_ = std::make_unique<Checkpointer>(
       toml_, data_.tokenizers,
-      TrainingObjects{*model_, *optimizer_, config_.procedures, memories_, state_, *batches_, group_});
+      TrainingObjects{*model_, *optimizer_, config_.procedures, memories_, state_, *batches_, group_},
+      predecessor == nullptr ? io::Metadata() : inherited_metadata(*predecessor));
   selection_ = std::make_unique<ModelSelection>(config_.train, *validator_, *folder_, *checkpointer_, state_);
   // Examples have no perplexity, since their loss may be a squared error or the sum of two losses.
   const bool logs_perplexity = config_.task().traits().has_perplexity;
   progress_log_ = std::make_unique<ProgressLog>(*folder_, state_, *batches_, *optimizer_, logs_perplexity);
-  if (const std::string state_path = folder + "/last.safetensors"; resume && folder_has("last.safetensors")) {
-    const io::Checkpoint checkpoint(state_path);
-    require_same_run(config_, checkpoint.metadata_entry(io::kConfigKey), checkpoint.name());
-    checkpointer_->load_state(checkpoint, config_.model.model.width);
+  if (state != nullptr) {
+    require_same_run(config_, state->metadata_entry(io::kConfigKey), state->name());
+    checkpointer_->load_state(*state, config_.model.model.width);
     text::require_vocabularies(data_.train_shards[0]->header(), data_.train_shards[0]->name(),
-                               text::tokenizers_of(checkpoint), checkpoint.name());
+                               text::tokenizers_of(*state), state->name());
     check_restored_state(state_, config_.train, schedule_lengths_, end_);
   } else if (resume) {
     if (group_.broadcast(str(folder_->has_progress())) == str(true))

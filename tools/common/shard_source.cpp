@@ -1,6 +1,8 @@
 // Opens shards, checks them against models, and loads models.
 #include "common/shard_source.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/json_types.h"
 #include "base/log.h"
@@ -114,9 +116,13 @@ data::ScoringOptions resolved_scoring_options(const model::LoadedModel& model,
   config.read("train", train_options);
   data::ScoringOptions options = scoring_options;
   if (options.block == 0) options.block = train_options.batch.block;
-  if (options.block > train_options.batch.block)
-    log_warning(str(model.name, ": blocks of ", count_of(options.block, "token"), " are longer than the blocks of ",
-                    count_of(train_options.batch.block, "token"),
+  // A model of Hugging Face was trained on texts of max_position_embeddings, whatever the blocks of its fine-tuning.
+  const bool is_converted = !model.huggingface_type.empty();
+  const int64_t trained_length =
+      is_converted ? std::max(train_options.batch.block, model.config.model.max_positions) : train_options.batch.block;
+  if (options.block > trained_length)
+    log_warning(str(model.name, ": blocks of ", count_of(options.block, "token"), " are longer than the ",
+                    is_converted ? "texts of " : "blocks of ", count_of(trained_length, "token"),
                     " in training, so scores may be worse; --block sets the length"));
   return dataset.corpus().resolve(options, *model.model);
 }

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "analysis/average.h"
 #include "analysis/fold.h"
@@ -21,6 +22,9 @@ namespace {
 
 // Throws Error(usage) for invalid arguments. Called before any file is opened.
 void check_arguments(const Arguments& args) {
+  if (!args.average && !args.fold && args.files.size() == 1 && args.files.front() != "-" &&
+      !std::filesystem::exists(args.files.front()))
+    refuse_input(args.files.front(), "a Hugging Face folder", "no such folder", "check the path");
   if (!args.average && !args.fold)
     refuse_usage("mh-convert", "--average, --fold or a Hugging Face folder",
                  args.files.empty() ? "none" : "only " + join(args.files, ", "), "mh-convert --help shows all options");

@@ -79,6 +79,7 @@ void convert_from_huggingface(const Arguments& args) {
   io::Metadata metadata{{io::kFormatKey, "1"}, {io::kConfigKey, run_config.toml()}};
   metadata.merge(text::metadata_of(model.tokenizers));
   io::add_origin(metadata, folder, {{"huggingface", folder}, {io::kModelTypeKey, huggingface_folder.model_type()}});
+  if (!huggingface_folder.companions().empty()) metadata[io::kHuggingFaceKey] = huggingface_folder.companions();
   huggingface_folder.write_checkpoint(*open_sink(args.output), std::move(metadata), output_type(args));
   log_summary(model, args);
 }
@@ -101,8 +102,10 @@ void convert_to_huggingface(const Arguments& args) {
   const std::string folder = strip_slashes(args.files.back());
   const io::Checkpoint checkpoint(args.files.front());
   const model::LoadedModel model = model::load_model(checkpoint, at::kCPU);
+  const auto companions = checkpoint.metadata().find(io::kHuggingFaceKey);
   conversion::write_folder(model, folder,
-                           {io::last_origin_text(checkpoint.metadata(), io::kModelTypeKey), output_type(args)});
+                           {io::last_origin_text(checkpoint.metadata(), io::kModelTypeKey), output_type(args),
+                            companions == checkpoint.metadata().end() ? "" : companions->second});
   log_summary(model, args);
 }
 

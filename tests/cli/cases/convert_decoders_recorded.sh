@@ -13,10 +13,10 @@ print("\n".join(TEXT))
 P
 mapfile -t all < <(decoders names)
 [ ${#all[@]} -gt 20 ] || fail "expected more than 20 folders; found ${#all[@]}"
-# Without MH_FULL: one folder of each family, the folders of the cases below, and the conversion back of four families.
+# Without MH_FULL: one folder of each family, the folders of the cases below, and the conversion back of seven families.
 is_full=${MH_FULL:-}
-[ -n "$is_full" ] || all=(gemma-4 gemma-5 gemma3_text-5 gpt_neox-4 gpt_neox-sequential-4 llama-4 llama-biases-4 llama-yarn-5 mistral-5 olmo2-5 phi3-4
-  qwen2-4 qwen3-5 smollm3-5)
+[ -n "$is_full" ] || all=(falcon-4 falcon-groups-4 gemma-4 gemma-5 gemma2-4 gemma3_text-5 gpt_neox-4 gpt_neox-sequential-4 gptj-4 llama-4 llama-biases-4
+  llama-yarn-5 mistral-5 olmo2-5 phi3-4 qwen2-4 qwen3-5 smollm3-5)
 # print MODEL FOLDER [OPTION]: prints the outputs of a model for the rows of FOLDER.
 print() { "$programs/model-print" ${3-} "$1" < "$2/rows"; }
 for folder in "${all[@]}"; do
@@ -27,7 +27,7 @@ for folder in "${all[@]}"; do
   print $folder.safetensors $folder --probabilities > printed
   decoders compare $folder printed
   case $is_full$folder in
-    llama-4 | gemma3_text-5 | gpt_neox-4 | phi3-4) ;;
+    llama-4 | falcon-groups-4 | gemma2-4 | gemma3_text-5 | gpt_neox-4 | gptj-4 | phi3-4) ;;
     *-4 | *-5) [ -n "$is_full" ] || continue ;;
   esac
   # A text that grows beyond the length of training while it is decoded keeps the frequencies of its first keys with these scalings.
@@ -52,6 +52,20 @@ cmp ids "$tokenizer/ids"
 mh-prep -q lm --vocab first.v text -o text.mhs
 expect 0 mh-eval llama-4.safetensors text.mhs
 expect 0 mh-eval generate gemma3_text-5.safetensors --length 8
+# A block up to max_position_embeddings is not longer than the texts of training, also after fine-tuning in shorter blocks.
+cp -r llama-4 longer
+python3 - <<'P'
+import json
+config = json.load(open("longer/config.json"))
+config["max_position_embeddings"] = 600
+json.dump(config, open("longer/config.json", "w"))
+P
+mh-convert -q longer -o longer.safetensors
+mh-train -q --from longer.safetensors --train text.mhs --out tuned --set train.batch.block=8 --set train.batch.tokens=32 --set train.length=1u
+for model in longer.safetensors tuned/last.safetensors; do
+  expect 0 mh-eval --block 600 $model text.mhs; ! grep -q "warning" err || fail "$model: a warning"
+  expect 0 mh-eval --block 601 $model text.mhs; expect_stderr "blocks of 601 tokens are longer than the texts of 600 tokens in training"
+done
 
 # The types of the tensors, and a model in several files. The numbers of the record are exact in fp16, not in bf16.
 # copy_to_bad FOLDER FORM…: makes the folder `bad`, a copy of FOLDER with tensors in these forms.
@@ -75,6 +89,28 @@ copy_to_bad phi3-4 rounded; mh-convert -q bad -o rounded; print rounded bad > ex
 expect 0 mh-convert brain -o same; print same phi3-4 | cmp - expected
 grep -q '"dtype": "bfloat16"' brain/config.json || fail "expected the type in config.json"
 
+# A trained model is written with the architecture of its folder, here a Mistral without a window, whose settings a Llama has too, and with the
+# parts of the folder that multihead does not use.
+copy_to_bad mistral-5
+python3 - <<'P'
+import json
+config = json.load(open("bad/config.json"))
+config["sliding_window"] = None
+json.dump(config, open("bad/config.json", "w"))
+json.dump({"temperature": 0.6, "eos_token_id": [2, 7]}, open("bad/generation_config.json", "w"))
+json.dump({"eos_token": "</s>", "pad_token": "<unk>"}, open("bad/special_tokens_map.json", "w"))
+open("bad/chat_template.jinja", "w").write("{% for m in messages %}[INST]{{ m.content }}{% endfor %}")
+P
+mh-convert -q bad -o window.safetensors
+mh-train -q --from window.safetensors --train text.mhs --out trained --set train.batch.block=8 --set train.batch.tokens=32 --set train.length=1u
+expect 0 mh-convert --to huggingface trained/last.safetensors trained.back; expect_stderr "saved as MistralForCausalLM"
+cmp bad/chat_template.jinja trained.back/chat_template.jinja
+python3 - <<'P'
+import json
+assert json.load(open("trained.back/generation_config.json")) == {"temperature": 0.6, "eos_token_id": [2, 7]}
+assert json.load(open("trained.back/special_tokens_map.json"))["pad_token"] == "<unk>"
+P
+
 # A folder of a base model lacks the prefix of the names; a tied output layer may be under either name; buffers of older versions are ignored.
 while read -r folder forms; do
   copy_to_bad $folder $forms
@@ -91,6 +127,25 @@ gpt_neox-4 +gpt_neox.final_layer_norm.bias=gpt_neox.layers.0.attention.bias +gpt
 gpt_neox-4 embed_out.weight=lm_head.weight -gpt_neox.
 gpt_neox-sequential-4 gpt_neox.embed_in.weight=embed_out.weight
 T
+# Of Gemma 3 for text and images, the language model is read, with the names of tensors of transformers 4 and 5.
+print gemma3_text-5.safetensors gemma3_text-5 > expected
+for prefix in language_model.model. model.language_model.; do
+  copy_to_bad gemma3_text-5
+  python3 -B - "$ROOT/tests/cli" $prefix <<'P'
+import json, pathlib, sys
+sys.path.insert(0, sys.argv[1])
+from huggingface_recorded import formula_tensors, pack_tensors, write_safetensors
+tensors = {name.replace("model.", sys.argv[2], 1): tensor for name, tensor in formula_tensors("bad", []).items()}
+vision = "vision_tower." if sys.argv[2].startswith("language") else "model.vision_tower."
+tensors[vision + "post_layernorm.weight"] = ([3], [1.0, 2.0, 3.0])
+write_safetensors(pathlib.Path("bad/model.safetensors"), pack_tensors(tensors, "F32"))
+text = json.load(open("bad/config.json"))
+json.dump({"model_type": "gemma3", "text_config": text, "vision_config": {"hidden_size": 3}, "mm_tokens_per_image": 4}, open("bad/config.json", "w"))
+P
+  expect 0 mh-convert bad -o same; expect_stderr "only the language model is read; 1 tensor of the parts for images left out"
+  print same bad | cmp - expected
+done
+expect 0 mh-convert --to huggingface same bad.back; expect_stderr "saved as Gemma3ForCausalLM"
 while IFS='|' read -r folder forms words; do
   copy_to_bad $folder $forms
   expect 3 mh-convert bad -o x; expect_stderr "$words"
@@ -121,7 +176,7 @@ done <<'T'
 llama-4|{"model_type": "mixtral"}|a mixture of experts
 llama-4|{"model_type": "qwen3_next"}|gates on the output of attention
 llama-4|{"model_type": "gemma3n_text"}|embeddings of each layer
-llama-4|{"model_type": "gemma3"}|inputs other than text
+gemma3_text-4|{"model_type": "gemma3"}|text_config: expected the settings of the language model
 llama-4|{"model_type": "mllama"}|inputs other than text
 llama-4|{"model_type": "lama"}|did you mean 'llama'?
 llama-4|{"model_type": "internlm2", "auto_map": {"AutoModel": "modeling.Model"}}|auto_map
@@ -138,7 +193,7 @@ llama-4|{"num_attention_heads": 3}|num_key_value_heads
 llama-4|{"head_dim": 10}|as in config.json
 llama-4|{"num_hidden_layers": 1}|unknown tensor model.layers.1.
 gemma3_text-4|{"use_bidirectional_attention": true}|use_bidirectional_attention
-gemma3_text-4|{"attn_logit_softcapping": 50}|attn_logit_softcapping
+gemma3_text-4|{"attn_logit_softcapping": -1}|attn_logit_softcapping
 smollm3-4|{"no_rope_layers": [1, 0]}|no_rope_layers
 phi3-4|{"rope_scaling": {"type": "linear", "factor": 2}}|default, longrope
 mistral-4|{"sliding_window": 0}|sliding_window

@@ -9,12 +9,19 @@ expect_refused() {
 }
 
 # Errors that can be tested without transformers.
-mkdir empty none llama
+mkdir empty none llama gguf
 expect_refused 3 "config.json" empty
+expect_refused 3 "missing: expected a Hugging Face folder; found no such folder" missing
+touch gguf/model-Q8_0.gguf
+expect_refused 3 "model-Q8_0.gguf, a model of llama.cpp" gguf
 echo '{"model_type": "gpt3"}' > llama/config.json
 expect_refused 3 "did you mean 'gpt2'?" llama
 echo '{"model_type": 3}' > llama/config.json
 expect_refused 3 "text" llama
+echo '{"model_type": "gpt2"}' > llama/config.json
+echo '{"weight_map": {"wte.weight": "pytorch_model-00001-of-00002.bin"}}' > llama/pytorch_model.bin.index.json
+expect_refused 3 "the file pytorch_model-00001-of-00002.bin, which the index lists" llama
+rm llama/pytorch_model.bin.index.json
 echo 'GPT' > llama/config.json
 expect_refused 3 "a JSON object" llama
 echo '{"model_type": "gpt2"}' > none/config.json

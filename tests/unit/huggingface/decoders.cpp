@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "fixtures/huggingface_settings.h"
@@ -26,15 +27,26 @@ const std::map<std::string, std::string> kSmallConfigs{
     {"olmo2", R"("head_dim": 12, )"},
     {"smollm3", R"("head_dim": 12, )"},
     {"gemma", R"("head_dim": 12, )"},
+    {"gemma2", R"("head_dim": 12, "sliding_window": 5, "query_pre_attn_scalar": 7, )"},
     {"gemma3_text",
      R"("head_dim": 12, "sliding_window": 5, "query_pre_attn_scalar": 7, "sliding_window_pattern": 3, )"},
-    {"gpt_neox", ""}};
+    {"gpt_neox", ""},
+    {"falcon", ""},
+    {"gptj", ""}};
+
+// Returns the sizes of the small model.
+std::string small_sizes(const std::string& type) {
+  if (type == "gptj")
+    return R"("n_embd": 32, "n_inner": 48, "n_layer": 5, "n_head": 4, "n_positions": 64, "rotary_dim": 4)";
+  const std::string sizes =
+      R"("hidden_size": 32, "num_hidden_layers": 5, "num_attention_heads": 4, "max_position_embeddings": 64, )";
+  if (type == "falcon") return sizes + R"("ffn_hidden_size": 48)";
+  return sizes + R"("intermediate_size": 48)" + (type == "gpt_neox" ? "" : R"(, "num_key_value_heads": 2)");
+}
 
 // Returns config.json of a small model with further keys, such as R"("rope_theta": 500, )".
 std::string small_config(const std::string& type, const std::string& keys = "") {
-  return "{" + kSmallConfigs.at(type) + keys +
-         R"("hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 5, "num_attention_heads": 4, )" +
-         (type == "gpt_neox" ? "" : R"("num_key_value_heads": 2, )") + R"("max_position_embeddings": 64})";
+  return "{" + kSmallConfigs.at(type) + keys + small_sizes(type) + "}";
 }
 
 Settings small_settings(const std::string& type, const std::string& keys = "") {
@@ -79,8 +91,11 @@ TEST_CASE("keys missing from config.json of a decoder have the defaults of its c
                             Defaults{"olmo2", 4096, 11008, 32, 32, 0, 0, 2048, 1e-5, 1e4, false, "silu"},
                             Defaults{"smollm3", 2048, 11008, 36, 16, 4, 0, 32768, 1e-6, 2e6, true, "silu"},
                             Defaults{"gemma", 3072, 24576, 28, 16, 0, 256, 8192, 1e-6, 1e4, true, "gelu-tanh"},
+                            Defaults{"gemma2", 2304, 9216, 26, 8, 4, 256, 8192, 1e-6, 1e4, true, "gelu-tanh"},
                             Defaults{"gemma3_text", 2304, 9216, 26, 8, 4, 256, 131072, 1e-6, 1e4, true, "gelu-tanh"},
-                            Defaults{"gpt_neox", 6144, 24576, 44, 64, 0, 0, 2048, 1e-5, 1e4, false, "gelu"}}) {
+                            Defaults{"gpt_neox", 6144, 24576, 44, 64, 0, 0, 2048, 1e-5, 1e4, false, "gelu"},
+                            Defaults{"falcon", 4544, 18176, 32, 71, 1, 0, 2048, 1e-5, 1e4, true, "gelu"},
+                            Defaults{"gptj", 4096, 16384, 28, 16, 0, 0, 2048, 1e-5, 1e4, false, "gelu-tanh"}}) {
     INFO(d.type);
     const Settings s = settings_from(d.type, "{}");
     CHECK(s.at("model.width") == d.width);
@@ -96,8 +111,9 @@ TEST_CASE("keys missing from config.json of a decoder have the defaults of its c
     CHECK(s.at("model.activation") == d.activation);
     CHECK(s.at("model.backbone") == "decoder");
     CHECK(s.at("model.positions") == "none");
-    CHECK(s.at("model.norm_type") == (std::string(d.type) == "gpt_neox" ? "layer" : "rms"));
-    CHECK(s.at("model.gated_ffn") == (std::string(d.type) != "gpt_neox"));
+    const bool is_llama_form = !std::set<std::string>{"falcon", "gpt_neox", "gptj"}.contains(d.type);
+    CHECK(s.at("model.norm_type") == (is_llama_form ? "rms" : "layer"));
+    CHECK(s.at("model.gated_ffn") == is_llama_form);
   }
   // Qwen 3 has heads of 128 elements whatever its width; here 4096 / 32 is the same number.
   CHECK(settings_from("qwen3", R"({"hidden_size": 1024, "num_attention_heads": 16, "num_key_value_heads": 8})")
@@ -169,7 +185,7 @@ TEST_CASE("Qwen 2 always has biases of queries, keys and values, and none of the
 
 TEST_CASE("attention_bias means biases of all four projections, and mlp_bias of all of the feed-forward sublayer",
           "[huggingface]") {
-  for (const char* type : {"llama", "qwen3", "olmo2", "smollm3", "gemma", "gemma3_text"}) {
+  for (const char* type : {"llama", "qwen3", "olmo2", "smollm3", "gemma", "gemma2", "gemma3_text"}) {
     INFO(type);
     for (const bool has_bias : {false, true}) {
       const Settings s = small_settings(type, has_bias ? R"("attention_bias": true, )" : "");
@@ -207,8 +223,9 @@ TEST_CASE("norms of queries and keys are per head in Qwen 3 and Gemma 3, and joi
   CHECK(small_settings("llama").at("attention.transform") == Json::array({"rotary"}));
 }
 
-TEST_CASE("post_attention_layernorm precedes the feed-forward sublayer, or follows attention in OLMo 2 and Gemma 3",
-          "[huggingface]") {
+TEST_CASE(
+    "post_attention_layernorm precedes the feed-forward sublayer, or follows attention in OLMo 2, Gemma 2 and Gemma 3",
+    "[huggingface]") {
   const std::string layer = "decoder.layers.0.";
   for (const char* type : {"llama", "gemma"}) {
     const Settings s = small_settings(type);
@@ -217,19 +234,25 @@ TEST_CASE("post_attention_layernorm precedes the feed-forward sublayer, or follo
     CHECK(tensor_of(names_of(type, s), layer + "ffn.norm.weight") == "layers.0.post_attention_layernorm.weight");
     CHECK(tensor_of(names_of(type, s), layer + "self.output_norm.weight").empty());
   }
-  const Settings olmo2 = small_settings("olmo2"), gemma3 = small_settings("gemma3_text");
+  const Settings olmo2 = small_settings("olmo2"), gemma2 = small_settings("gemma2"),
+                 gemma3 = small_settings("gemma3_text");
   CHECK(olmo2.at("model.norm") == "output");
+  CHECK(gemma2.at("model.norm") == "around");
   CHECK(gemma3.at("model.norm") == "around");
-  for (const auto& [type, settings] : {std::pair{"olmo2", olmo2}, {"gemma3_text", gemma3}}) {
+  for (const auto& [type, settings] :
+       {std::pair{"olmo2", olmo2}, std::pair{"gemma2", gemma2}, {"gemma3_text", gemma3}}) {
     const TensorNames names = names_of(type, settings);
     CHECK(tensor_of(names, layer + "self.output_norm.weight") == "layers.0.post_attention_layernorm.weight");
     CHECK(tensor_of(names, layer + "ffn.output_norm.weight") == "layers.0.post_feedforward_layernorm.weight");
   }
   CHECK(tensor_of(names_of("olmo2", olmo2), layer + "self.norm.weight").empty());
   CHECK(tensor_of(names_of("olmo2", olmo2), layer + "ffn.norm.weight").empty());
-  CHECK(tensor_of(names_of("gemma3_text", gemma3), layer + "self.norm.weight") == "layers.0.input_layernorm.weight");
-  CHECK(tensor_of(names_of("gemma3_text", gemma3), layer + "ffn.norm.weight") ==
-        "layers.0.pre_feedforward_layernorm.weight");
+  for (const auto& [type, settings] : {std::pair{"gemma2", gemma2}, {"gemma3_text", gemma3}}) {
+    CHECK(tensor_of(names_of(type, settings), layer + "self.norm.weight") == "layers.0.input_layernorm.weight");
+    CHECK(tensor_of(names_of(type, settings), layer + "ffn.norm.weight") ==
+          "layers.0.pre_feedforward_layernorm.weight");
+  }
+  CHECK(tensor_of(names_of("gemma2", gemma2), layer + "self.query_norm.weight").empty());
 }
 
 TEST_CASE("all norms of Gemma, and no other tensors, are stored minus 1", "[huggingface]") {
@@ -310,18 +333,76 @@ TEST_CASE("Gemma 3 has a window and an unscaled base of its own in five of six l
   CHECK(layers_of(by_types, 2).of_layer(1).at("window") == 4096);
 }
 
-TEST_CASE("query_pre_attn_scalar of Gemma 3 sets the scale of the logits, and reads back", "[huggingface]") {
-  for (const char* scalar : {"7", "256", "144", "1", "168", "3"}) {
-    INFO(scalar);
-    const Settings s = settings_from("gemma3_text", std::string(R"({"query_pre_attn_scalar": )") + scalar + "}");
-    const double value = std::stod(scalar);
-    CHECK(s.at("attention.scale") == (value == 256 ? 0 : 1 / std::sqrt(value)));  // 256: the head size
-    CHECK(architectures().make("gemma3_text", "model_type")->config(s).at("query_pre_attn_scalar") == value);
+TEST_CASE("Gemma 3 with sliding_window null keeps the rotary positions of both types of layers", "[huggingface]") {
+  const auto architecture = architectures().make("gemma3_text", "model_type");
+  for (const std::string keys : {"", R"("rope_scaling": {"rope_type": "linear", "factor": 8}, )",
+                                 R"("layer_types": ["full_attention", "sliding_attention"], "num_hidden_layers": 2, )",
+                                 R"("layer_types": ["full_attention", "sliding_attention"], "num_hidden_layers": 2,
+           "rope_scaling": {"rope_type": "linear", "factor": 8}, )"}) {
+    INFO(keys);
+    const Settings s = settings_from("gemma3_text", "{" + keys + R"("sliding_window": null})");
+    const Json written = architecture->config(s);
+    CHECK(written.at("sliding_window").is_null());
+    CHECK(settings_from("gemma3_text", written.dump()) == s);
   }
-  CHECK(settings_from("gemma3_text", "{}").at("attention.scale") == 0);
-  CHECK(settings_from("gemma3_text", R"({"head_dim": 128})").at("attention.scale") == 0.0625);
-  CHECK(settings_from("gemma3_text", R"({"final_logit_softcapping": 30})").at("model.output_soft_cap") == 30.0);
-  CHECK(settings_from("gemma3_text", R"({"final_logit_softcapping": null})").at("model.output_soft_cap") == 0.0);
+  // With one type of layers, transformers ignores the window, but requires a number.
+  const Settings s =
+      settings_from("gemma3_text", R"({"sliding_window_pattern": 1, "num_hidden_layers": 2, "sliding_window": null})");
+  CHECK(architecture->config(s).at("sliding_window") == 4096);
+}
+
+TEST_CASE("Gemma 2 has a window in even layers or by layer_types, and the same rotary positions in all layers",
+          "[huggingface]") {
+  const auto windows = [](const std::string& keys) {
+    const LayerSettings layers = layers_of(settings_from("gemma2", "{" + keys + R"("num_hidden_layers": 3})"), 3);
+    std::vector<int64_t> result;
+    for (size_t i = 0; i < 3; ++i) {
+      result.push_back(layers.of_layer(i).at("window").get<int64_t>());
+      CHECK(layers.of_layer(i).at("rotary.base") == 10000);
+      CHECK(layers.of_layer(i).at("transform") == Json::array({"rotary"}));
+    }
+    return result;
+  };
+  using Windows = std::vector<int64_t>;
+  CHECK(windows("") == Windows{4096, 0, 4096});
+  CHECK(windows(R"("sliding_window": 5, )") == Windows{5, 0, 5});
+  CHECK(windows(R"("sliding_window": null, )") == Windows{0, 0, 0});
+  CHECK(windows(R"("sliding_window": 5, "layer_types": ["full_attention", "sliding_attention", "full_attention"], )") ==
+        Windows{0, 5, 0});
+}
+
+TEST_CASE("the soft caps of Gemma 2 are 50 and 30 if the keys are missing, of Gemma 3 none, and null is none",
+          "[huggingface]") {
+  for (const auto& [type, attention_cap, output_cap] :
+       {std::tuple{"gemma2", 50.0, 30.0}, std::tuple{"gemma3_text", 0.0, 0.0}}) {
+    INFO(type);
+    const auto architecture = architectures().make(type, "model_type");
+    const auto check = [&, type = type](const std::string& keys, double attention, double output) {
+      const Settings s = settings_from(type, "{" + keys + "}");
+      CHECK(s.at("attention.soft_cap") == attention);
+      CHECK(s.at("model.output_soft_cap") == output);
+      const Json written = architecture->config(s);
+      CHECK(written.at("attn_logit_softcapping") == (attention == 0 ? Json() : Json(attention)));
+      CHECK(written.at("final_logit_softcapping") == (output == 0 ? Json() : Json(output)));
+    };
+    check("", attention_cap, output_cap);
+    check(R"("attn_logit_softcapping": null, "final_logit_softcapping": null)", 0, 0);
+    check(R"("attn_logit_softcapping": 20, "final_logit_softcapping": 1.5)", 20, 1.5);
+  }
+}
+
+TEST_CASE("query_pre_attn_scalar of Gemma 2 and 3 sets the scale of the logits, and reads back", "[huggingface]") {
+  for (const char* type : {"gemma2", "gemma3_text"}) {
+    for (const char* scalar : {"7", "256", "144", "1", "168", "3"}) {
+      INFO(type << " " << scalar);
+      const Settings s = settings_from(type, std::string(R"({"query_pre_attn_scalar": )") + scalar + "}");
+      const double value = std::stod(scalar);
+      CHECK(s.at("attention.scale") == (value == 256 ? 0 : 1 / std::sqrt(value)));  // 256: the head size
+      CHECK(architectures().make(type, "model_type")->config(s).at("query_pre_attn_scalar") == value);
+    }
+    CHECK(settings_from(type, "{}").at("attention.scale") == 0);
+    CHECK(settings_from(type, R"({"head_dim": 128})").at("attention.scale") == 0.0625);
+  }
 }
 
 TEST_CASE("the heads of GPT-NeoX are interleaved in one tensor, and its sublayers are parallel by default",
@@ -347,6 +428,83 @@ TEST_CASE("the heads of GPT-NeoX are interleaved in one tensor, and its sublayer
   const TensorNames tied = names_of("gpt_neox", small_settings("gpt_neox", R"("tie_word_embeddings": true, )"));
   CHECK(tied.aliases == std::map<std::string, std::string>{{"embed_out.weight", "embed_in.weight"},
                                                            {"lm_head.weight", "embed_in.weight"}});
+}
+
+TEST_CASE("the forms of Falcon differ in residual connections, norms, and the groups of their fused tensor",
+          "[huggingface]") {
+  struct Form {
+    const char* keys;
+    const char* residual;
+    int64_t key_value_heads, num_groups;
+    std::vector<std::string> norms;  // of attention and of the feed-forward sublayer
+  };
+  for (const Form& form :
+       {Form{"", "parallel-shared", 1, 1, {"input_layernorm", ""}},
+        Form{R"("new_decoder_architecture": true, "num_kv_heads": 2, )", "parallel", 2, 2, {"ln_attn", "ln_mlp"}},
+        Form{R"("new_decoder_architecture": true, )", "parallel", 0, 4, {"ln_attn", "ln_mlp"}},
+        Form{R"("new_decoder_architecture": true, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1, )",
+             "parallel-shared",
+             2,
+             2,
+             {"input_layernorm", ""}},
+        Form{R"("multi_query": false, "parallel_attn": false, )",
+             "sequential",
+             0,
+             4,
+             {"input_layernorm", "post_attention_layernorm"}}}) {
+    INFO(form.keys);
+    const Settings s = small_settings("falcon", form.keys);
+    CHECK(s.at("model.residual") == form.residual);
+    CHECK(s.at("attention.key_value_heads") == form.key_value_heads);
+    CHECK(s.at("attention.bias") == false);
+    CHECK(s.at("model.ffn_bias") == false);
+    const TensorNames names = names_of("falcon", s);
+    const TensorPair pair = pair_named(names, "h.0.self_attention.query_key_value.weight");
+    CHECK(pair.num_groups == form.num_groups);
+    CHECK(pair.multihead_names == std::vector<std::string>{"decoder.layers.0.self.query.weight",
+                                                           "decoder.layers.0.self.key.weight",
+                                                           "decoder.layers.0.self.value.weight"});
+    for (const char* suffix : {".weight", ".bias"}) {
+      CHECK(tensor_of(names, std::string("decoder.layers.0.self.norm") + suffix) == "h.0." + form.norms[0] + suffix);
+      CHECK(tensor_of(names, std::string("decoder.layers.0.ffn.norm") + suffix) ==
+            (form.norms[1].empty() ? "" : "h.0." + form.norms[1] + suffix));
+    }
+  }
+  CHECK_FALSE(
+      tensor_of(names_of("falcon", small_settings("falcon", R"("bias": true, )")), "decoder.layers.0.self.output.bias")
+          .empty());
+  CHECK_THAT(refusal_message("falcon", R"({"alibi": true})"), Catch::Contains("alibi"));
+  CHECK_THAT(refusal_message("falcon", R"({"new_decoder_architecture": true, "parallel_attn": false})"),
+             Catch::Contains("parallel_attn"));
+  CHECK_THAT(refusal_message("falcon", R"({"new_decoder_architecture": true, "num_ln_in_parallel_attn": 3})"),
+             Catch::Contains("null, 1 or 2"));
+  CHECK_THAT(refusal_message("falcon", R"({"num_ln_in_parallel_attn": 2})"), Catch::Contains("null or 1 without"));
+  CHECK_THAT(refusal_message("falcon", R"({"new_decoder_architecture": true, "num_kv_heads": 3})"),
+             Catch::Contains("num_kv_heads: expected a divisor of num_attention_heads, 71; found 3"));
+}
+
+TEST_CASE("GPT-J has adjacent rotary pairs, one norm a layer, and a bias of the output layer", "[huggingface]") {
+  const Settings s = small_settings("gptj");
+  CHECK(s.at("model.residual") == "parallel-shared");
+  CHECK(s.at("attention.rotary.size") == 4);
+  const TensorNames names = names_of("gptj", s);
+  for (const char* name : {"q_proj", "k_proj", "v_proj"}) {
+    const TensorPair pair = pair_named(names, std::string("h.0.attn.") + name + ".weight");
+    CHECK(pair.num_interleaved_rows == (name[0] == 'v' ? 0 : 4));
+    CHECK(pair.head_rows == (name[0] == 'v' ? 0 : 8));
+  }
+  CHECK(tensor_of(names, "decoder.output.bias") == "lm_head.bias");
+  CHECK(tensor_of(names, "decoder.layers.0.self.query.bias").empty());
+  CHECK(tensor_of(names, "decoder.layers.0.ffn.norm.weight").empty());
+  CHECK(tensor_of(names, "decoder.layers.0.ffn.down.bias") == "h.0.mlp.fc_out.bias");
+  const auto architecture = architectures().make("gptj", "model_type");
+  CHECK(architecture->is_buffer("h.0.attn.bias"));
+  CHECK_FALSE(architecture->is_buffer("h.0.attn.q_proj.bias"));
+  const std::string sizes = R"("n_embd": 32, "n_head": 4})";
+  CHECK(settings_from("gptj", R"({"rotary_dim": 8, )" + sizes).at("attention.rotary.size") == 0);  // the whole head
+  for (const char* size : {"3", "10", "0", "null"})
+    CHECK_THAT(refusal_message("gptj", std::string(R"({"rotary_dim": )") + size + ", " + sizes),
+               Catch::Contains("rotary_dim: expected an even number from 2 to 8"));
 }
 
 TEST_CASE("Phi-3 fuses its projections in blocks, and has dropouts of its own", "[huggingface]") {
@@ -404,10 +562,21 @@ TEST_CASE("a written config.json of a decoder has both spellings, all defaults, 
       {"olmo2", {"", R"("rope_scaling": {"type": "linear", "factor": 2.0}, )"}},
       {"smollm3", {"", R"("no_rope_layers": [0, 0, 1, 0, 0], "use_sliding_window": true, "sliding_window": 7, )"}},
       {"gemma", {"", R"("hidden_act": "gelu", )", R"("hidden_act": "relu", )"}},
+      {"gemma2",
+       {"", R"("rope_scaling": {"rope_type": "linear", "factor": 8}, "final_logit_softcapping": null, )",
+        R"("layer_types": ["full_attention", "full_attention", "sliding_attention", "full_attention", "full_attention"],
+           "attn_logit_softcapping": 2.5, )"}},
       {"gemma3_text", {"", R"("rope_scaling": {"rope_type": "linear", "factor": 8}, "final_logit_softcapping": 20, )"}},
       {"gpt_neox",
-       {"",
-        R"("use_parallel_residual": false, "attention_bias": false, "rotary_pct": 1.0, "hidden_dropout": 0.25, )"}}};
+       {"", R"("use_parallel_residual": false, "attention_bias": false, "rotary_pct": 1.0, "hidden_dropout": 0.25, )"}},
+      {"falcon",
+       {"", R"("new_decoder_architecture": true, "num_kv_heads": 2, )",
+        R"("new_decoder_architecture": true, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1, )",
+        R"("new_decoder_architecture": true, "num_kv_heads": 1, )",
+        R"("multi_query": false, "parallel_attn": false, "bias": true, "rope_theta": 500, )",
+        R"("multi_query": false, "rope_scaling": {"rope_type": "linear", "factor": 2}, )",
+        R"("num_ln_in_parallel_attn": 1, "hidden_dropout": 0.25, "tie_word_embeddings": false, )"}},
+      {"gptj", {"", R"("tie_word_embeddings": true, "resid_pdrop": 0.25, "activation_function": "relu", )"}}};
   CHECK(cases.size() == kSmallConfigs.size());
   for (const auto& [type, variants] : cases)
     for (const std::string& keys : variants) {
@@ -418,11 +587,14 @@ TEST_CASE("a written config.json of a decoder has both spellings, all defaults, 
       CHECK(settings_from(type, written.dump()) == s);
       CHECK(written.at("model_type") == type);
       // Keys whose defaults differ between classes or versions are written, null where that is the value.
-      for (const char* key :
-           {"tie_word_embeddings", "use_cache", "initializer_range", "dtype", "rope_scaling", "rope_parameters",
-            "bos_token_id", "eos_token_id", "pad_token_id", "max_position_embeddings"})
+      for (const char* key : {"tie_word_embeddings", "use_cache", "initializer_range", "dtype", "bos_token_id",
+                              "eos_token_id", "pad_token_id"})
         CHECK(written.contains(key));
-      CHECK(written.contains(type == "gpt_neox" ? "rotary_emb_base" : "rope_theta"));
+      if (type == "gptj") CHECK((written.contains("rotary_dim") && written.contains("n_positions")));
+      else
+        for (const char* key : {"rope_scaling", "rope_parameters", "max_position_embeddings",
+                                type == "gpt_neox" ? "rotary_emb_base" : "rope_theta"})
+          CHECK(written.contains(key));
       CHECK(written.at("pad_token_id").is_null());
       const JsonConfig file = config(written.dump());
       architecture->settings(file, {});

@@ -1,4 +1,4 @@
-// Tests of the refusals of models without an equivalent, and the table of supported cases of each family.
+// Tests of the refusals of models without an equivalent.
 #include "huggingface/refusals.h"
 
 #include <catch2/catch.hpp>
@@ -42,10 +42,12 @@ TEST_CASE("a known model without support is refused with the reason", "[huggingf
       {"linear attention, and gates", {"qwen3_next", "qwen3_5"}},
       {"without softmax attention", {"mamba", "falcon_h1", "lfm2", "jamba", "zamba"}},
       {"embeddings of each layer", {"gemma3n", "gemma3n_text", "gemma4"}},
-      {"inputs other than text", {"gemma3", "mllama", "llava", "qwen2_vl", "paligemma"}},
-      {"soft cap of attention logits", {"gemma2"}},
-      {"rotary positions of adjacent elements", {"gptj", "cohere", "glm"}},
+      {"inputs other than text", {"mllama", "llava", "qwen2_vl", "paligemma"}},
+      {"norms under other names", {"vaultgemma"}},
+      {"rotary positions of adjacent elements", {"codegen", "cohere", "glm"}},
       {"ALiBi", {"bloom", "mpt"}},
+      {"early Falcon files", {"RefinedWeb", "RefinedWebModel"}},
+      {"positions that count from 2", {"opt"}},
       {"an encoder and a decoder", {"t5", "bart", "marian"}}};
   for (const auto& [reason, types] : types_by_reason)
     for (const std::string& type : types) {
@@ -98,15 +100,16 @@ TEST_CASE("settings that no architecture supports are refused by their keys", "[
 }
 
 TEST_CASE("settings of single families without an equivalent are refused", "[huggingface]") {
-  for (const char* type : {"gemma", "gemma3_text"})
+  for (const char* type : {"gemma", "gemma2", "gemma3_text"})
     CHECK_THAT(refusal_message(type, R"({"use_bidirectional_attention": true})"),
                Catch::Contains("use_bidirectional_attention"));
-  CHECK_THAT(refusal_message("gemma3_text", R"({"attn_logit_softcapping": 50.0})"),
-             Catch::Contains("attn_logit_softcapping"));
-  CHECK_THAT(refusal_message("gemma3_text", R"({"final_logit_softcapping": -1})"),
-             Catch::Contains("final_logit_softcapping"));
-  CHECK_THAT(refusal_message("gemma3_text", R"({"query_pre_attn_scalar": 0})"),
-             Catch::Contains("query_pre_attn_scalar"));
+  for (const char* type : {"gemma2", "gemma3_text"}) {
+    for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"})
+      for (const char* cap : {"-1", "0"})
+        CHECK_THAT(refusal_message(type, std::string("{\"") + key + "\": " + cap + "}"),
+                   Catch::Contains(key) && Catch::Contains("null or a number greater than 0"));
+    CHECK_THAT(refusal_message(type, R"({"query_pre_attn_scalar": 0})"), Catch::Contains("query_pre_attn_scalar"));
+  }
   CHECK_THAT(refusal_message("gemma3_text", R"({"layer_types": ["full_attention"], "num_hidden_layers": 2})"),
              Catch::Contains("layer_types: expected a type for each of the 2 layers; found 1 type"));
   CHECK_THAT(refusal_message("llama", R"({"hidden_act": "relu2"})"),
@@ -126,6 +129,17 @@ TEST_CASE("a folder with an adapter is refused, whatever else it has", "[hugging
   }
 }
 
+TEST_CASE("a folder without config.json is refused, with the name of a GGUF file if it has one", "[huggingface]") {
+  const Folder folder;
+  CHECK_THROWS_WITH(refuse_missing_config(folder.path.string()),
+                    Catch::Contains("config.json; found no config.json; give the folder that save_pretrained wrote"));
+  write_file_atomically(folder.file("model-Q4.gguf"), "GGUF");
+  CHECK_THROWS_WITH(refuse_missing_config(folder.path.string()),
+                    Catch::Contains("no config.json, and model-Q4.gguf, a model of llama.cpp"));
+  write_file_atomically(folder.file("config.json"), "{}");
+  CHECK_NOTHROW(refuse_missing_config(folder.path.string()));
+}
+
 TEST_CASE("an unknown tensor shows what the model has that is not supported", "[huggingface]") {
   CHECK(unsupported_part("model.layers.0.block_sparse_moe.gate.weight").starts_with("a mixture of experts"));
   CHECK(unsupported_part("model.layers.0.mlp.experts.3.up_proj.weight").starts_with("a mixture of experts"));
@@ -138,124 +152,4 @@ TEST_CASE("an unknown tensor shows what the model has that is not supported", "[
   CHECK(unsupported_part("vision_tower.encoder.layers.0.weight") == "a part for images");
   CHECK(unsupported_part("model.layers.0.self_attn.sinks").starts_with("learned logits"));
   CHECK(unsupported_part("transformer.h.0.ln_3.weight").empty());
-}
-
-namespace {
-
-struct Case {
-  const char* name;
-  const char* key;   // a key that the case is about
-  std::string keys;  // keys of config.json
-};
-
-// Returns the keys of the cases. `head_size`: number of elements of a head; `type`: the family.
-std::vector<Case> cases_of(const std::string& type) {
-  const std::string rope = R"("rope_scaling": {"type": ")", length = R"("original_max_position_embeddings": 16)";
-  // One factor for each pair of rotated elements.
-  const std::string factors = type == "phi3" ? "[1, 2, 3, 4]" : type == "gpt_neox" ? "[1]" : "[1, 2, 3, 4, 5, 6]";
-  const std::string new_rope = R"({"rope_type": "default", "rope_theta": 500})";
-  return {{"tied", "tie_word_embeddings", R"("tie_word_embeddings": true)"},
-          {"bias", "attention_bias", R"("attention_bias": true)"},
-          {"mlp-bias", "mlp_bias", R"("mlp_bias": true)"},
-          {"window", "sliding_window", R"("sliding_window": 5, "use_sliding_window": true, "max_window_layers": 1)"},
-          {"linear", "rope_scaling", rope + R"(linear", "factor": 2})"},
-          {"dynamic", "rope_scaling", rope + R"(dynamic", "factor": 2})"},
-          {"llama3", "rope_scaling",
-           rope + R"(llama3", "factor": 2, "low_freq_factor": 1, "high_freq_factor": 4, )" + length + "}"},
-          {"yarn", "rope_scaling", rope + R"(yarn", "factor": 2, )" + length + "}"},
-          {"longrope", "rope_scaling",
-           length + ", " + rope + R"(longrope", "short_factor": )" + factors + R"(, "long_factor": )" + factors + "}"},
-          {"partial", type == "gpt_neox" ? "rotary_pct" : "partial_rotary_factor",
-           std::string(type == "gpt_neox" ? R"("rotary_pct": 0.5)" : R"("partial_rotary_factor": 0.5)")},
-          {"new-rope", "rope_parameters",
-           R"("rope_parameters": )" + (type == "gemma3_text" ? R"({"full_attention": )" + new_rope +
-                                                                   R"(, "sliding_attention": )" + new_rope + "}"
-                                                             : new_rope)},
-          {"act", "hidden_act", type == "gemma3_text" ? R"("hidden_activation": "gelu")" : R"("hidden_act": "gelu")"},
-          {"chunked", "layer_types", R"("layer_types": ["full_attention", "chunked_attention"])"},
-          {"experts", "num_local_experts", R"("num_local_experts": 8)"},
-          {"quantised", "quantization_config", R"("quantization_config": {"quant_method": "gptq"})"}};
-}
-
-// Returns "loaded", "ignored" if the family has no such key, as in transformers, or "refused".
-std::string outcome_of(const std::string& type, const Case& c) {
-  const std::string head_size = type == "phi3" || type == "gpt_neox" ? "" : R"("head_dim": 12, )";
-  const std::string text =
-      R"({"model_type": ")" + type + "\", " + head_size + c.keys +
-      R"(, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, )" +
-      R"("num_key_value_heads": 2, "max_position_embeddings": 64})";
-  const JsonConfig file = config(text);
-  try {
-    refuse_unsupported_settings(file);
-    find_architecture(file)->settings(file, {});
-  } catch (const Error& error) {
-    CHECK(error.exit() == Exit::input);
-    CHECK_THAT(error.problem().where,
-               Catch::Contains(c.key) || Catch::Contains("rope_type") || Catch::Contains("short_factor"));
-    return "refused";
-  }
-  for (const std::string& key : file.unread_keys())
-    if (key == c.key) return "ignored";
-  return "loaded";
-}
-
-}  // namespace
-
-TEST_CASE("each family loads, ignores or refuses each case as the table states", "[huggingface]") {
-  const std::vector<std::string> types{"llama", "mistral", "qwen2", "qwen3",       "phi3",
-                                       "olmo2", "smollm3", "gemma", "gemma3_text", "gpt_neox"};
-  std::string table = "\n";
-  for (size_t i = 0; i < cases_of("llama").size(); ++i) {
-    std::map<std::string, std::string> types_by_outcome;
-    for (const std::string& type : types) {
-      const Case c = cases_of(type)[i];
-      std::string& list = types_by_outcome[outcome_of(type, c)];
-      list += (list.empty() ? "" : " ") + type;
-    }
-    table += cases_of("llama")[i].name;
-    for (const auto& [outcome, list] : types_by_outcome)
-      table += "\n  " + outcome + ": " + (types_by_outcome.size() == 1 ? "all" : list);
-    table += "\n";
-  }
-  // Phi-3 has only longrope, of which yarn is an old name. Only Phi-3 and GPT-NeoX rotate a part of each head.
-  CHECK(table == R"(
-tied
-  loaded: all
-bias
-  ignored: mistral qwen2 phi3
-  loaded: llama qwen3 olmo2 smollm3 gemma gemma3_text gpt_neox
-mlp-bias
-  ignored: mistral qwen2 qwen3 phi3 olmo2 gemma gemma3_text gpt_neox
-  loaded: llama smollm3
-window
-  ignored: llama olmo2 gemma gpt_neox
-  loaded: mistral qwen2 qwen3 phi3 smollm3 gemma3_text
-linear
-  loaded: llama mistral qwen2 qwen3 olmo2 smollm3 gemma gemma3_text gpt_neox
-  refused: phi3
-dynamic
-  loaded: llama mistral qwen2 qwen3 olmo2 smollm3 gemma gemma3_text gpt_neox
-  refused: phi3
-llama3
-  loaded: llama mistral qwen2 qwen3 olmo2 smollm3 gemma gemma3_text gpt_neox
-  refused: phi3
-yarn
-  loaded: llama mistral qwen2 qwen3 olmo2 smollm3 gemma gemma3_text gpt_neox
-  refused: phi3
-longrope
-  loaded: all
-partial
-  loaded: phi3 gpt_neox
-  refused: llama mistral qwen2 qwen3 olmo2 smollm3 gemma gemma3_text
-new-rope
-  loaded: all
-act
-  loaded: all
-chunked
-  refused: all
-experts
-  refused: all
-quantised
-  refused: all
-)");
 }

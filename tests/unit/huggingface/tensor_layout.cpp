@@ -144,6 +144,33 @@ TEST_CASE("query_key_value of GPT-NeoX has queries, keys and values head by head
   CHECK_THROWS_AS(row_ranges(pair_of(3, false, 4), std::vector<Shape>(3, {6, 4}), 0), std::logic_error);
 }
 
+TEST_CASE("rotary pairs that are side by side in a tensor read as two halves of each head, and are written back",
+          "[huggingface]") {
+  std::mt19937 random(5);
+  // 2 heads of 6 rows, of which 4 rotate: rows 0 2 1 3 4 5 of each head.
+  TensorPair pair = pair_of(1, false, 1);
+  pair.num_interleaved_rows = 4;
+  pair.head_rows = 6;
+  for (const Shape& shape : {Shape{12, 3}, Shape{12}}) {
+    const Sample sample(pair, {shape}, random);
+    const size_t columns = shape.size() > 1 ? 3 : 1;
+    const std::vector<float> tensor = sample.write();
+    for (size_t row = 0; row < 12; ++row) {
+      const size_t order[] = {0, 2, 1, 3, 4, 5}, parameter_row = row / 6 * 6 + order[row % 6];
+      for (size_t column = 0; column < columns; ++column)
+        CHECK(tensor[row * columns + column] == sample.parameters[0][parameter_row * columns + column]);
+    }
+    int64_t num_read = 0;
+    CHECK(sample.read(tensor, 0, num_read) == sample.parameters[0]);
+    CHECK(num_read == static_cast<int64_t>(tensor.size()));
+  }
+  pair.num_interleaved_rows = 6;  // all rows of a head rotate
+  const Sample whole(pair, {{6, 1}}, random);
+  const std::vector<float> p = whole.parameters[0];
+  CHECK(whole.write() == std::vector<float>{p[0], p[3], p[1], p[4], p[2], p[5]});
+  CHECK_THROWS_AS(row_ranges(pair, {{8, 1}}, 0), std::logic_error);
+}
+
 TEST_CASE("a weight that transformers stores minus 1 reads back with at most one rounding", "[huggingface]") {
   std::mt19937 random(4);
   TensorPair pair = pair_of(1, false, 1);

@@ -5,6 +5,8 @@
 #include "base/file.h"
 #include "fixtures/runs.h"
 #include "fixtures/status.h"
+#include "io/origin.h"
+#include "train/derived_metadata.h"
 
 using namespace runs;
 
@@ -50,6 +52,27 @@ TEST_CASE("a warm start loads only the weights of the checkpoint, and resume of 
   auto uninterrupted = model::load_model(folder.file("whole") + "/last.safetensors", at::kCPU);
   CHECK(have_same_parameters(resumed, uninterrupted));
   CHECK_FALSE(have_same_parameters(uninterrupted, first));
+}
+
+TEST_CASE("a run that starts from a converted model, and its resume, keep the origin and the parts of its folder",
+          "[warm-start]") {
+  Folder folder;
+  write_text(folder.file("t.mhs"), repeating_tokens(400));
+  auto first = train_in_folder(folder, "first", train_length(1));
+  io::Metadata metadata = derived_metadata(io::Checkpoint(folder.file("first") + "/last.safetensors"));
+  CHECK(metadata.count(io::kOriginKey) == 0);
+  const io::Metadata expected{{io::kOriginKey, R"([{"huggingface":"folder","model_type":"mistral"}])"},
+                              {io::kHuggingFaceKey, R"({"chat_template.jinja":"x"})"}};
+  metadata.insert(expected.begin(), expected.end());
+  model::write_parameters(*open_sink(folder.file("converted")), first.model->parameters(), metadata);
+  const io::Checkpoint checkpoint(folder.file("converted"));
+  CHECK(inherited_metadata(checkpoint) == expected);
+  { Trainer(config_of(folder, train_length(2)), folder.file("from"), false, at::kCPU, {&checkpoint}); }
+  const std::string state_path = folder.file("from") + "/last.safetensors";
+  CHECK(inherited_metadata(io::Checkpoint(state_path)) == expected);
+  train_in_folder(folder, "from", train_length(2), true);
+  CHECK(inherited_metadata(io::Checkpoint(state_path)) == expected);
+  CHECK(io::last_origin_text(io::Checkpoint(state_path).metadata(), io::kModelTypeKey) == "mistral");
 }
 
 TEST_CASE("a warm start from a checkpoint with parameters of other shapes is refused", "[warm-start]") {
