@@ -223,7 +223,8 @@ class FolderWriter {
     std::vector<const float*> parameters;
     for (const std::string& name : pair.multihead_names)
       parameters.push_back(parameter(name).master().const_data_ptr<float>());
-    if (dtype_ == io::DType::f32 && parameters.size() == 1 && !pair.is_transposed && pair.addend == 0)
+    if (dtype_ == io::DType::f32 && parameters.size() == 1 && !pair.is_transposed && pair.addend == 0 &&
+        pair.num_unused_rows == 0)
       return parameters.front();
     int64_t num_elements = 1;
     for (const int64_t size : tensor_shape(pair, shapes)) num_elements *= size;

@@ -52,6 +52,10 @@ struct TensorPair {
   // Difference between a weight of the parameter and the same weight of the tensor: 1 for the norms of Gemma, which
   // multiply by 1 + weight in transformers.
   float addend = 0;
+  // Number of rows in front of the rows of the parameter, which the parameter lacks, such as the position embeddings of
+  // padding tokens in RoBERTa. They are ignored, and written as zeros. 0 for a transposed tensor and a tensor of
+  // groups.
+  int64_t num_unused_rows = 0;
   // Advice in the error for a file without the tensor; null: to copy the folder again.
   const char* missing_advice = nullptr;
 };
