@@ -16,8 +16,8 @@
 #include "model/language_model.h"
 #include "nn/aten.h"
 #include "task/example_dataset.h"
+#include "text/encoder_vocabulary.h"
 #include "text/tokenizers.h"
-#include "text/wordpiece.h"
 
 namespace mh::task {
 
@@ -166,11 +166,12 @@ class Questions : public Task {
                                 const DatasetOptions& options) const override {
     records.verify();  // throws for a token outside the vocabulary, since the token would be an index out of range
     const std::string& name = records.name();
-    const text::WordPieceTokenizer& tokenizer = text::require_wordpiece(*tokenizers.target, name);
+    const text::Tokenizer& tokenizer = *tokenizers.target;
+    const text::EncoderTokens special_tokens = text::encoder_tokens(tokenizer, name);
     text::WindowOptions windows = options_.windows;
     windows.max_length = options.block;
-    windows.check();
-    require_segments(2, options, name);
+    windows.check(special_tokens.num_special_tokens(2));
+    require_segments(special_tokens.num_segments(2), options, name);
     const auto questions = std::make_shared<const text::Questions>(
         records.sequences(), records.header(), tokenizer, windows,
         options.is_training ? text::QuestionUse::training : text::QuestionUse::prediction, name);
@@ -178,7 +179,7 @@ class Questions : public Task {
                   str(" of ", name, " to ", count_of(windows.max_question_tokens, "token")));
     log_questions("omitted", questions->num_without_windows(),
                   str(" of ", name, ", since the paragraph does not contain the answer"));
-    return std::make_unique<QuestionsDataset>(questions, tokenizer.special_tokens().padding_id, options_, name);
+    return std::make_unique<QuestionsDataset>(questions, special_tokens.padding_id, options_, name);
   }
 
  private:
