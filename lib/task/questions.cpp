@@ -160,7 +160,8 @@ class Questions : public Task {
   bool options_affect_scores() const override { return true; }
 
   std::vector<std::string> head_assignments(const io::ShardHeader&, const std::string&) const override {
-    return {"model.bert.head='span'", "model.bert.classes=0", "model.bert.labels=[]", "model.bert.next_sentence=false"};
+    return {"model.bert.head='span'",         "model.bert.classes=0",     "model.bert.labels=[]",
+            "model.bert.next_sentence=false", "model.bert.pooler='tanh'", "model.bert.transform_bias=true"};
   }
   std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,
                                 const DatasetOptions& options) const override {
