@@ -48,8 +48,10 @@ const LlamaFamily kGemma3{.model_type = "gemma3_text",
                           .has_output_soft_cap = true,
                           .rope = {.default_base = 1000000},
                           .ignored_keys = {"_sliding_window_pattern"}};
-constexpr const char* kLocalBaseKey = "rope_local_base_freq";
-constexpr double kDefaultLocalBase = 10000;
+const RopeOfTypesFormat kGemma3Rope{.full = kGemma3.rope,
+                                    .sliding_base_key = "rope_local_base_freq",
+                                    .default_sliding_base = 10000,
+                                    .scales_sliding = false};
 constexpr int64_t kDefaultWindow = 4096;
 constexpr int64_t kDefaultPattern = 6;  // default of sliding_window_pattern: every sixth layer is without a window
 constexpr double kDefaultScalar = 256;  // default of query_pre_attn_scalar, whose inverse root scales the logits
@@ -68,43 +70,6 @@ class Gemma : public LlamaForm {
     return LlamaForm::settings(config, tensor_names);
   }
 };
-
-// The rotary positions of both kinds of layers.
-struct Gemma3Rope {
-  Settings full, sliding;
-};
-
-Gemma3Rope read_old_rope(const JsonConfig& config, const RopeFormat& format, const RopeSizes& sizes) {
-  const double base = config.value(format.base_key, format.default_base),
-               local_base = config.value(kLocalBaseKey, kDefaultLocalBase);
-  return {read_rope(config, config.object("rope_scaling"), format, base, sizes),
-          read_rope(config, std::nullopt, format, local_base, sizes)};
-}
-
-// Reads the rotary positions of transformers 4, where only layers without a window scale, or of transformers 5, an
-// object for each kind of layer.
-Gemma3Rope read_gemma3_rope(const JsonConfig& config, const RopeFormat& format, const RopeSizes& sizes) {
-  const auto parameters = config.object("rope_parameters");
-  if (!parameters) return read_old_rope(config, format, sizes);
-  const bool has_old_spelling = config.value("rope_scaling", nullptr) != nullptr ||
-                                config.value(format.base_key, nullptr) != nullptr ||
-                                config.value(kLocalBaseKey, nullptr) != nullptr;
-  for (const std::string& key : parameters->keys())
-    if (key != kFullAttention && key != kSlidingAttention)
-      refuse_input(parameters->path() + ": " + key, str("only the keys ", kFullAttention, " and ", kSlidingAttention),
-                   key, "copy config.json from the source of the model");
-  Gemma3Rope rope{read_rope(config, parameters->object(kFullAttention), format, format.default_base, sizes),
-                  read_rope(config, parameters->object(kSlidingAttention), format, kDefaultLocalBase, sizes)};
-  if (has_old_spelling) {
-    const Gemma3Rope old_rope = read_old_rope(config, format, sizes);
-    if (old_rope.full != rope.full || old_rope.sliding != rope.sliding)
-      refuse_input(config.path() + ": rope_parameters",
-                   str("the rotary positions of ", format.base_key, ", ", kLocalBaseKey,
-                       " and rope_scaling, which transformers 4 reads"),
-                   "other rotary positions", "remove the keys of one of both spellings");
-  }
-  return rope;
-}
 
 class Gemma3 : public LlamaForm {
  public:
@@ -144,7 +109,7 @@ class Gemma3 : public LlamaForm {
     if (types.empty())
       for (size_t i = 0; i < num_layers; ++i)
         types.emplace_back((static_cast<int64_t>(i) + 1) % pattern == 0 ? kFullAttention : kSlidingAttention);
-    const Gemma3Rope rope = read_gemma3_rope(config, family().rope, sizes);
+    const RopeOfTypes rope = read_rope_of_types(config, kGemma3Rope, sizes);
     Settings full = layer, sliding = layer;
     full["window"] = 0;
     sliding["window"] = sliding_window(config, kDefaultWindow);
@@ -157,17 +122,12 @@ class Gemma3 : public LlamaForm {
 
   void write_layers(const LayerSettings& layers, const RopeSizes& sizes, Json& config) const override {
     // A model without one of both kinds of layers gets the defaults of this kind, which have no effect.
-    Settings full, sliding{{"rotary.base", kDefaultLocalBase}};
-    for (const Settings& kind : layers.kinds) (window_of(kind).is_null() ? full : sliding) = kind;
-    const RopeFormat& format = family().rope;
+    RopeOfTypes rope{{}, {{"rotary.base", kGemma3Rope.default_sliding_base}}};
+    for (const Settings& kind : layers.kinds) (window_of(kind).is_null() ? rope.full : rope.sliding) = kind;
     const Json window = largest_window(layers);
     config["sliding_window"] = window.is_null() ? Json(kDefaultWindow) : window;
     config["layer_types"] = layer_types_of(layers);
-    config[format.base_key] = setting_or(full, "rotary.base", format.default_base);
-    config[kLocalBaseKey] = setting_or(sliding, "rotary.base", kDefaultLocalBase);
-    config["rope_scaling"] = rope_scaling(full, format);
-    config["rope_parameters"] = {{kFullAttention, rope_parameters(full, format, sizes)},
-                                 {kSlidingAttention, rope_parameters(sliding, format, sizes)}};
+    write_rope_of_types(rope, kGemma3Rope, sizes, config);
   }
 
  private:
