@@ -15,7 +15,8 @@ namespace mh::huggingface {
 
 namespace {
 
-// Keys of config.json without effect on the output of the model; vocab_size follows from the tensors.
+// Keys of config.json without effect on the output of the model, or of models with another head; vocab_size follows
+// from the tensors.
 constexpr const char* kIgnoredKeys[] = {"initializer_range",
                                         "initializer_cutoff_factor",
                                         "vocab_size",
@@ -27,7 +28,9 @@ constexpr const char* kIgnoredKeys[] = {"initializer_range",
                                         "sparse_prediction",
                                         "sparse_pred_ignore_index",
                                         "position_embedding_type",
-                                        "layer_norm_eps"};
+                                        "layer_norm_eps",
+                                        "classifier_pooling",
+                                        "decoder_bias"};
 constexpr const char* kKind = "encoder.self";
 constexpr const char* kPatternKey = "global_attn_every_n_layers";
 constexpr int64_t kDefaultPattern = 3;
