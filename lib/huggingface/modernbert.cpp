@@ -65,7 +65,7 @@ void add_modernbert_word_outputs(const Settings& settings, TensorNames& tensor_n
   else tensor_names.pairs.push_back({"decoder.weight", {"head.words.weight"}, false, component});
 }
 
-const OutputHeads& heads() {
+const OutputHeads& output_heads() {
   // Returns the layers of a head that makes one prediction for a text.
   const auto pooled_layers = [](const char* multihead_name, const char* component) {
     return std::vector<OutputHeadLayer>{{"head.dense", "pooler", kTransformComponent, nullptr, kTransformBias},
@@ -169,7 +169,7 @@ class ModernBert : public Architecture {
     config.require("is_decoder", false, {false}, "use an encoder, which has no causal mask");
     set_layers(read_layers(config, result), result, kKind);
     for (const char* key : kIgnoredKeys) config.value(key, nullptr);
-    heads().read(config, tensor_names, result);
+    output_heads().read(config, tensor_names, result);
     if (is_classifier(result)) result["model.dropout_output"] = config.value("classifier_dropout", 0.0);
     return result;
   }
@@ -206,12 +206,14 @@ class ModernBert : public Architecture {
       add(layer + "mlp.Wo", {ffn + "down"}, has_ffn_bias);
     }
     add("final_norm", {"encoder.norm"}, has_norm_bias);
-    heads().add_tensors(settings, tensor_names);
+    output_heads().add_tensors(settings, tensor_names);
     return tensor_names;
   }
 
   std::string tensor_prefix() const override { return "model."; }
-  bool belongs_to_output_head(const std::string& tensor_name) const override { return heads().contains(tensor_name); }
+  bool belongs_to_output_head(const std::string& tensor_name) const override {
+    return output_heads().contains(tensor_name);
+  }
   std::string backbone() const override { return "bert"; }
   bool is_buffer(const std::string& tensor_name) const override {
     return name_in_layer(tensor_name, "layers.") == "attn.rotary_emb.inv_freq";
@@ -232,7 +234,7 @@ class ModernBert : public Architecture {
     config[kWindowKey] = window.is_null() ? kDefaultWindowSize : std::max<int64_t>(1, 2 * (window.get<int64_t>() - 1));
     config["layer_types"] = layer_types_of(layers);
     config[kPatternKey] = pattern_of(layers);
-    heads().write(settings, config);
+    output_heads().write(settings, config);
     config["classifier_dropout"] = is_classifier(settings) ? settings.at("model.dropout_output") : Json(0.0);
     config.update({{"decoder_bias", true},
                    {"classifier_pooling", "cls"},
