@@ -91,9 +91,12 @@ struct Fit {
   std::vector<std::string> unsupported_changes;  // changed settings, "key: old -> new"
   std::vector<std::string> training_changes;     // changed settings without effect on evaluation
   std::string parameter_difference;              // a parameter that differs, for the part `found` of an error; "": none
+  bool has_vocabulary = true;                    // whether the architecture supports the type of the vocabulary
 
-  bool is_complete() const { return unsupported_changes.empty() && parameter_difference.empty(); }
-  size_t num_differences() const { return unsupported_changes.size() + (parameter_difference.empty() ? 0 : 1); }
+  bool is_complete() const { return num_differences() == 0; }
+  size_t num_differences() const {
+    return unsupported_changes.size() + (parameter_difference.empty() ? 0 : 1) + (has_vocabulary ? 0 : 1);
+  }
 };
 
 class FolderWriter {
@@ -110,7 +113,9 @@ class FolderWriter {
     num_embedding_rows_ = parameter(names_.pairs.front().multihead_names.front()).master().size(0);
     config_ = architecture_->config(settings_);
     config_["vocab_size"] = num_embedding_rows_;
-    config_.update(architecture_->token_ids(loaded_model_.tokenizers));
+    const Json token_ids = architecture_->token_ids(loaded_model_.tokenizers);
+    has_vocabulary_ = !token_ids.empty();
+    config_.update(token_ids);
     config_["dtype"] = dtype_name(dtype_);
   }
 
@@ -141,6 +146,7 @@ class FolderWriter {
       for (std::string& change : attention_changes(loaded_model_.config, converted_config))
         changes.push_back(std::move(change));
     Fit fit;
+    fit.has_vocabulary = has_vocabulary_;
     for (const std::string& change : changes)
       if (affects_training_only(change)) fit.training_changes.push_back(change);
       else if (!affects_parameters_only(change)) fit.unsupported_changes.push_back(change);
@@ -153,6 +159,7 @@ class FolderWriter {
     if (!fit.unsupported_changes.empty())
       refuse("settings that transformers supports",
              "settings that the conversion changes: " + join(fit.unsupported_changes, "; "));
+    if (!fit.has_vocabulary) architecture_->vocabulary_files(loaded_model_.tokenizers, settings_, loaded_model_.name);
     refuse("the parameters of the architecture in transformers", fit.parameter_difference);
   }
 
@@ -228,7 +235,7 @@ class FolderWriter {
     for (const std::string& name : pair.multihead_names)
       parameters.push_back(parameter(name).master().const_data_ptr<float>());
     if (dtype_ == io::DType::f32 && parameters.size() == 1 && !pair.is_transposed && pair.addend == 0 &&
-        pair.num_interleaved_rows == 0)
+        pair.num_interleaved_rows == 0 && pair.num_unused_rows == 0)
       return parameters.front();
     int64_t num_elements = 1;
     for (const int64_t size : tensor_shape(pair, shapes)) num_elements *= size;
@@ -250,6 +257,7 @@ class FolderWriter {
   std::map<std::string, const nn::Parameter*> parameters_;  // by name
   TensorNames names_;
   int64_t num_embedding_rows_ = 0;
+  bool has_vocabulary_ = true;
   Json config_;
 };
 

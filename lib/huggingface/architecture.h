@@ -57,6 +57,10 @@ struct TensorPair {
   // tensor of one parameter.
   int64_t num_interleaved_rows = 0;
   int64_t head_rows = 0;  // with interleaved rows: number of rows of a head
+  // Number of rows in front of the rows of the parameter, which the parameter lacks, such as the position embeddings of
+  // padding tokens in RoBERTa. They are ignored, and written as zeros. 0 for a transposed tensor and a tensor of
+  // groups.
+  int64_t num_unused_rows = 0;
   // Advice in the error for a file without the tensor; null: to copy the folder again.
   const char* missing_advice = nullptr;
 };

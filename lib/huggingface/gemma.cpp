@@ -66,10 +66,12 @@ const LlamaFamily kGemma3{.model_type = "gemma3_text",
                           .scales_embedding = true,
                           .rope = {.default_base = 1000000},
                           .ignored_keys = {"_sliding_window_pattern", "cache_implementation"}};
+const RopeOfTypesFormat kGemma3Rope{.full = kGemma3.rope,
+                                    .sliding_base_key = "rope_local_base_freq",
+                                    .default_sliding_base = 10000,
+                                    .scales_sliding = false};
 constexpr const char* kAttentionCapKey = "attn_logit_softcapping";
 constexpr const char* kOutputCapKey = "final_logit_softcapping";
-constexpr const char* kLocalBaseKey = "rope_local_base_freq";
-constexpr double kDefaultLocalBase = 10000;
 constexpr int64_t kDefaultWindow = 4096;
 constexpr int64_t kGemma2Pattern = 2;   // without layer_types, every second layer is without a window
 constexpr int64_t kDefaultPattern = 6;  // default of sliding_window_pattern: every sixth layer is without a window
@@ -189,43 +191,6 @@ class Gemma2 : public CappedGemma {
   }
 };
 
-// The rotary positions of both kinds of layers.
-struct Gemma3Rope {
-  Settings full, sliding;
-};
-
-Gemma3Rope read_old_rope(const JsonConfig& config, const RopeFormat& format, const RopeSizes& sizes) {
-  const double base = config.value(format.base_key, format.default_base),
-               local_base = config.value(kLocalBaseKey, kDefaultLocalBase);
-  return {read_rope(config, config.object("rope_scaling"), format, base, sizes),
-          read_rope(config, std::nullopt, format, local_base, sizes)};
-}
-
-// Reads the rotary positions of transformers 4, where only layers without a window scale, or of transformers 5, an
-// object for each kind of layer.
-Gemma3Rope read_gemma3_rope(const JsonConfig& config, const RopeFormat& format, const RopeSizes& sizes) {
-  const auto parameters = config.object("rope_parameters");
-  if (!parameters) return read_old_rope(config, format, sizes);
-  const bool has_old_spelling = config.value("rope_scaling", nullptr) != nullptr ||
-                                config.value(format.base_key, nullptr) != nullptr ||
-                                config.value(kLocalBaseKey, nullptr) != nullptr;
-  for (const std::string& key : parameters->keys())
-    if (key != kFullAttention && key != kSlidingAttention)
-      refuse_input(parameters->path() + ": " + key, str("only the keys ", kFullAttention, " and ", kSlidingAttention),
-                   key, "copy config.json from the source of the model");
-  Gemma3Rope rope{read_rope(config, parameters->object(kFullAttention), format, format.default_base, sizes),
-                  read_rope(config, parameters->object(kSlidingAttention), format, kDefaultLocalBase, sizes)};
-  if (has_old_spelling) {
-    const Gemma3Rope old_rope = read_old_rope(config, format, sizes);
-    if (old_rope.full != rope.full || old_rope.sliding != rope.sliding)
-      refuse_input(config.path() + ": rope_parameters",
-                   str("the rotary positions of ", format.base_key, ", ", kLocalBaseKey,
-                       " and rope_scaling, which transformers 4 reads"),
-                   "other rotary positions", "remove the keys of one of both spellings");
-  }
-  return rope;
-}
-
 class Gemma3 : public CappedGemma {
  public:
   Gemma3() : CappedGemma(kGemma3, {}) {}
@@ -235,7 +200,7 @@ class Gemma3 : public CappedGemma {
                             size_t num_layers) const override {
     const auto pattern = config.value("sliding_window_pattern", kDefaultPattern).get<int64_t>();
     require_size(pattern, config.path() + ": sliding_window_pattern", kMaxLayers);
-    const Gemma3Rope rope = read_gemma3_rope(config, family().rope, sizes);
+    const RopeOfTypes rope = read_rope_of_types(config, kGemma3Rope, sizes);
     Settings full = layer, sliding = layer;
     full["window"] = 0;
     sliding["window"] = sliding_window(config, kDefaultWindow);
@@ -249,19 +214,14 @@ class Gemma3 : public CappedGemma {
 
   void write_layers(const LayerSettings& layers, const RopeSizes& sizes, Json& config) const override {
     // A model without one of both kinds of layers gets the defaults of this kind, which have no effect.
-    Settings full, sliding{{"rotary.base", kDefaultLocalBase}};
-    for (const Settings& kind : layers.kinds) (is_sliding(layers, kind) ? sliding : full) = kind;
-    const RopeFormat& format = family().rope;
+    RopeOfTypes rope{{}, {{"rotary.base", kGemma3Rope.default_sliding_base}}};
+    for (const Settings& kind : layers.kinds) (is_sliding(layers, kind) ? rope.sliding : rope.full) = kind;
     const Json window = largest_window(layers);
     config["sliding_window"] = window.is_null() && layers.kinds.size() == 1 ? Json(kDefaultWindow) : window;
     config["layer_types"] = Json::array();
     for (size_t i = 0; i < layers.kind_of_layer.size(); ++i)
       config["layer_types"].push_back(is_sliding(layers, layers.of_layer(i)) ? kSlidingAttention : kFullAttention);
-    config[format.base_key] = setting_or(full, "rotary.base", format.default_base);
-    config[kLocalBaseKey] = setting_or(sliding, "rotary.base", kDefaultLocalBase);
-    config["rope_scaling"] = rope_scaling(full, format);
-    config["rope_parameters"] = {{kFullAttention, rope_parameters(full, format, sizes)},
-                                 {kSlidingAttention, rope_parameters(sliding, format, sizes)}};
+    write_rope_of_types(rope, kGemma3Rope, sizes, config);
   }
 
  private:

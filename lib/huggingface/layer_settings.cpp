@@ -12,7 +12,7 @@ namespace mh::huggingface {
 
 namespace {
 
-constexpr std::string_view kPrefix = "attention.", kKindPrefix = "attention.decoder.self.";
+constexpr std::string_view kPrefix = "attention.";
 // Kinds of attention layers in keys, such as attention.encoder.self.heads.
 constexpr std::string_view kKindPrefixes[] = {"attention.decoder.", "attention.encoder."};
 
@@ -38,7 +38,7 @@ void LayerSettings::add(const Settings& settings) {
   if (kind == kinds.end()) kinds.push_back(settings);
 }
 
-void set_layers(const LayerSettings& layers, Settings& settings) {
+void set_layers(const LayerSettings& layers, Settings& settings, const std::string& kind_name) {
   std::vector<size_t> counts(layers.kinds.size());
   for (const size_t kind : layers.kind_of_layer) ++counts[kind];
   // Returns the settings of a kind that all layers may inherit.
@@ -63,10 +63,11 @@ void set_layers(const LayerSettings& layers, Settings& settings) {
   for (const auto& [key, value] : base) settings[std::string(kPrefix) + key] = value;
   for (size_t layer = 0; layer < layers.kind_of_layer.size(); ++layer)
     for (const auto& [key, value] : layers.of_layer(layer))
-      if (setting_or(base, key, nullptr) != value) settings[str(kKindPrefix, layer, ".", key)] = value;
+      if (setting_or(base, key, nullptr) != value) settings[str(kPrefix, kind_name, ".", layer, ".", key)] = value;
 }
 
-LayerSettings layers_of(const Settings& settings, size_t num_layers) {
+LayerSettings layers_of(const Settings& settings, size_t num_layers, const std::string& kind_name) {
+  const std::string kind_prefix = str(kPrefix, kind_name, ".");
   Settings base;
   std::map<std::string, Settings> overrides;  // by the number of the layer
   for (const auto& [key, value] : settings) {
@@ -75,8 +76,8 @@ LayerSettings layers_of(const Settings& settings, size_t num_layers) {
       base[key.substr(kPrefix.size())] = value;
   }
   for (const auto& [key, value] : settings) {
-    if (!key.starts_with(kKindPrefix)) continue;
-    const std::string name = key.substr(kKindPrefix.size());
+    if (!key.starts_with(kind_prefix)) continue;
+    const std::string name = key.substr(kind_prefix.size());
     const size_t dot = name.find('.');
     if (name.find_first_not_of("0123456789") == dot && dot != std::string::npos)
       overrides[name.substr(0, dot)][name.substr(dot + 1)] = value;

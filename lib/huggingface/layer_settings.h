@@ -1,9 +1,10 @@
-// Settings of attention that differ between the layers of a decoder, such as a window in some layers. The multihead
+// Settings of attention that differ between the layers of a model, such as a window in some layers. The multihead
 // configuration has one value for all layers, attention.window, and overrides of single layers,
 // attention.decoder.self.3.window.
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <vector>
 
 #include "huggingface/architecture.h"
@@ -24,8 +25,9 @@ struct LayerSettings {
 // settings of all layers, and the differences of the other layers as overrides. An override cannot remove a setting, so
 // only settings that all kinds have become settings of all layers; a layer without the transform "rotary" ignores those
 // of rotary positions.
-void set_layers(const LayerSettings& layers, Settings& settings);
+// `kind_name`: kind of the attention layers in keys.
+void set_layers(const LayerSettings& layers, Settings& settings, const std::string& kind_name = "decoder.self");
 // Returns the settings of each of the `num_layers` layers, overrides applied: the inverse of set_layers().
-LayerSettings layers_of(const Settings& settings, size_t num_layers);
+LayerSettings layers_of(const Settings& settings, size_t num_layers, const std::string& kind_name = "decoder.self");
 
 }  // namespace mh::huggingface

@@ -90,7 +90,7 @@ const Registration<Llama> llama_entry(
     "A decoder with pre-norm, RMSNorm, rotary positions, grouped-query attention and a gated feed-forward sublayer: "
     "Llama "
     "1 to 3, and other models of this form, such as SmolLM, TinyLlama, Yi and Vicuna. The vocabulary is tokenizer.json "
-    "or, without it, tokenizer.model of SentencePiece, as in all architectures except bert and gpt2.");
+    "or, without it, tokenizer.model of SentencePiece, as in all decoders except gpt2.");
 const Registration<Mistral> mistral_entry(architectures(), "mistral",
                                           "The form of llama with a window in all layers (sliding_window).");
 const Registration<Phi3> phi3_entry(architectures(), "phi3",

@@ -83,8 +83,6 @@ void require_attention_layers(const JsonConfig& config);
 // Returns the values of layer_types in config.json, one for each layer; empty if the key is missing or null. Throws
 // Error(input) for other words, as require_attention_layers() does, and for another number of layers.
 std::vector<std::string> layer_types(const JsonConfig& config, size_t num_layers);
-constexpr const char* kFullAttention = "full_attention";
-constexpr const char* kSlidingAttention = "sliding_attention";
 // Returns the window that config.json has under the key sliding_window: `if_absent` without the key; 0, no window, for
 // null.
 int64_t sliding_window(const JsonConfig& config, std::optional<int64_t> if_absent);

@@ -267,6 +267,53 @@ Settings read_rope(const JsonConfig& config, const RopeFormat& format, const Rop
   return rope;
 }
 
+namespace {
+
+// Reads the rotary positions of transformers 4.
+RopeOfTypes read_old_rope_of_types(const JsonConfig& config, const RopeOfTypesFormat& format, const RopeSizes& sizes) {
+  const double base = config.value(format.full.base_key, format.full.default_base),
+               sliding_base =
+                   config.nullable<double>(format.sliding_base_key, format.default_sliding_base).value_or(base);
+  const auto scaling = config.object("rope_scaling");
+  return {read_rope(config, scaling, format.full, base, sizes),
+          read_rope(config, format.scales_sliding ? scaling : std::nullopt, format.full, sliding_base, sizes)};
+}
+
+}  // namespace
+
+RopeOfTypes read_rope_of_types(const JsonConfig& config, const RopeOfTypesFormat& format, const RopeSizes& sizes) {
+  const auto parameters = config.object("rope_parameters");
+  if (!parameters) return read_old_rope_of_types(config, format, sizes);
+  const bool has_old_spelling = config.value("rope_scaling", nullptr) != nullptr ||
+                                config.value(format.full.base_key, nullptr) != nullptr ||
+                                config.value(format.sliding_base_key, nullptr) != nullptr;
+  for (const std::string& key : parameters->keys())
+    if (key != kFullAttention && key != kSlidingAttention)
+      refuse_input(parameters->path() + ": " + key, str("only the keys ", kFullAttention, " and ", kSlidingAttention),
+                   key, kCopyConfig);
+  RopeOfTypes rope{
+      read_rope(config, parameters->object(kFullAttention), format.full, format.full.default_base, sizes),
+      read_rope(config, parameters->object(kSlidingAttention), format.full, format.default_sliding_base, sizes)};
+  if (has_old_spelling) {
+    const RopeOfTypes old_rope = read_old_rope_of_types(config, format, sizes);
+    if (old_rope.full != rope.full || old_rope.sliding != rope.sliding)
+      refuse_input(config.path() + ": rope_parameters",
+                   str("the rotary positions of ", format.full.base_key, ", ", format.sliding_base_key,
+                       " and rope_scaling, which transformers 4 reads"),
+                   "other rotary positions", "remove the keys of one of both spellings");
+  }
+  return rope;
+}
+
+void write_rope_of_types(const RopeOfTypes& rope, const RopeOfTypesFormat& format, const RopeSizes& sizes,
+                         Json& config) {
+  config[format.full.base_key] = setting_or(rope.full, "rotary.base", format.full.default_base);
+  config[format.sliding_base_key] = setting_or(rope.sliding, "rotary.base", format.default_sliding_base);
+  config["rope_scaling"] = rope_scaling(rope.full, format.full);
+  config["rope_parameters"] = {{kFullAttention, rope_parameters(rope.full, format.full, sizes)},
+                               {kSlidingAttention, rope_parameters(rope.sliding, format.full, sizes)}};
+}
+
 Json rope_parameters(const Settings& layer, const RopeFormat& format, const RopeSizes& sizes) {
   const Scaling& scaling = scaling_of(layer);
   Json parameters = Json::object();

@@ -41,6 +41,29 @@ Settings read_rope(const JsonConfig& config, const RopeFormat& format, const Rop
 Settings read_rope(const JsonConfig& config, const std::optional<JsonConfig>& parameters, const RopeFormat& format,
                    double base, const RopeSizes& sizes);
 
+// Types of layers in config.json, without and with a window.
+constexpr const char* kFullAttention = "full_attention";
+constexpr const char* kSlidingAttention = "sliding_attention";
+
+// How an architecture spells rotary positions that differ between layers without and with a window: transformers 4 has
+// two bases, transformers 5 an object rope_parameters for each type of layers.
+struct RopeOfTypesFormat {
+  RopeFormat full;  // of layers without a window
+  // Key of the base of layers with a window; the value null means the base of layers without a window.
+  const char* sliding_base_key;
+  double default_sliding_base;
+  bool scales_sliding;  // whether rope_scaling of transformers 4 scales layers with a window too
+};
+// The rotary positions of both types of layers.
+struct RopeOfTypes {
+  Settings full, sliding;
+};
+// Reads the rotary positions of both types of layers, with the errors of read_rope().
+RopeOfTypes read_rope_of_types(const JsonConfig& config, const RopeOfTypesFormat& format, const RopeSizes& sizes);
+// Adds the rotary positions of both types of layers to config.json in both spellings.
+void write_rope_of_types(const RopeOfTypes& rope, const RopeOfTypesFormat& format, const RopeSizes& sizes,
+                         Json& config);
+
 // Adds the rotary positions of `layer`, the settings of an attention layer without "attention.", to config.json in both
 // spellings.
 void write_rope(const Settings& layer, const RopeFormat& format, const RopeSizes& sizes, Json& config);

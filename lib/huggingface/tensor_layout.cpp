@@ -40,7 +40,7 @@ std::vector<RowRange> interleaved_ranges(const TensorPair& pair, int64_t rows) {
 
 Shape tensor_shape(const TensorPair& pair, const std::vector<Shape>& shapes) {
   Shape shape = shapes.front();
-  shape[0] = total_rows(shapes);
+  shape[0] = pair.num_unused_rows + total_rows(shapes);
   if (pair.is_transposed) std::swap(shape[0], shape[1]);
   return shape;
 }
@@ -48,14 +48,16 @@ Shape tensor_shape(const TensorPair& pair, const std::vector<Shape>& shapes) {
 std::vector<RowRange> row_ranges(const TensorPair& pair, const std::vector<Shape>& shapes, size_t parameter) {
   if (pair.num_interleaved_rows > 0) return interleaved_ranges(pair, shapes[parameter][0]);
   std::vector<RowRange> ranges;
+  if (pair.num_unused_rows > 0 && (pair.is_transposed || pair.num_groups > 1))
+    throw std::logic_error(str(pair.huggingface_name, ": unused rows in a transposed tensor or a tensor of groups"));
   for (const Shape& shape : shapes)
     if (shape[0] % pair.num_groups != 0)
       throw std::logic_error(
           str(pair.huggingface_name, ": ", pair.num_groups, " groups do not divide ", shape[0], " rows"));
   const int64_t group_rows = total_rows(shapes) / pair.num_groups, count = shapes[parameter][0] / pair.num_groups;
-  int64_t first_row = 0;  // first row of the parameter in a group
+  int64_t first_row = pair.num_unused_rows;  // first row of the parameter in a group
   for (size_t i = 0; i < parameter; ++i) first_row += shapes[i][0] / pair.num_groups;
-  if (group_rows == count) return {{0, 0, shapes[parameter][0]}};
+  if (group_rows == count) return {{first_row, 0, shapes[parameter][0]}};
   for (int64_t group = 0; group < pair.num_groups; ++group)
     ranges.push_back({group * group_rows + first_row, group * count, count});
   return ranges;
@@ -88,6 +90,7 @@ void read_parameter(const TensorPair& pair, const std::vector<Shape>& shapes, si
 void write_tensor(const TensorPair& pair, const std::vector<Shape>& shapes, const std::vector<const float*>& parameters,
                   float* out) {
   const int64_t columns = num_columns(shapes.front()), num_tensor_rows = total_rows(shapes);
+  std::fill_n(out, pair.num_unused_rows * columns, 0.0f);
   for (size_t parameter = 0; parameter < parameters.size(); ++parameter)
     for (const RowRange& range : row_ranges(pair, shapes, parameter)) {
       const float* rows = parameters[parameter] + range.parameter_row * columns;
@@ -101,7 +104,7 @@ void write_tensor(const TensorPair& pair, const std::vector<Shape>& shapes, cons
             out[column * num_tensor_rows + range.tensor_row + row] = rows[row * columns + column];
     }
   if (pair.addend != 0)
-    for (int64_t i = 0; i < num_tensor_rows * columns; ++i) out[i] -= pair.addend;
+    for (int64_t i = 0; i < num_tensor_rows * columns; ++i) out[pair.num_unused_rows * columns + i] -= pair.addend;
 }
 
 }  // namespace mh::huggingface

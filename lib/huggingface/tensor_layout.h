@@ -23,7 +23,8 @@ struct RowRange {
 Shape tensor_shape(const TensorPair& pair, const std::vector<Shape>& shapes);
 
 // Returns the rows of the parameter with the index `parameter` in pair.multihead_names, in ascending order of the rows
-// of the tensor. Throws std::logic_error if the groups or heads do not divide the rows of a parameter.
+// of the tensor. Throws std::logic_error if the groups or heads do not divide the rows of a parameter, and for unused
+// rows in a transposed tensor or a tensor of groups.
 std::vector<RowRange> row_ranges(const TensorPair& pair, const std::vector<Shape>& shapes, size_t parameter);
 
 // Reads the elements first, …, first + count - 1 of a tensor, in row-major order, to `out`.
@@ -32,8 +33,8 @@ using ReadElements = std::function<void(int64_t first, int64_t count, float* out
 // pair.addend. Calls `read` for ranges of the tensor that contain no element of another parameter.
 void read_parameter(const TensorPair& pair, const std::vector<Shape>& shapes, size_t parameter,
                     const ReadElements& read, float* out);
-// Copies the elements of all parameters to the tensor `out`, and subtracts pair.addend; the inverse of
-// read_parameter().
+// Copies the elements of all parameters to the tensor `out`, subtracts pair.addend, and fills the unused rows with
+// zeros; the inverse of read_parameter().
 void write_tensor(const TensorPair& pair, const std::vector<Shape>& shapes, const std::vector<const float*>& parameters,
                   float* out);
 

@@ -1,8 +1,11 @@
 // Writes vocabularies and their special tokens for transformers.
 #include "huggingface/vocabulary_files.h"
 
+#include <string_view>
+
 #include "base/error.h"
 #include "base/text.h"
+#include "text/encoder_vocabulary.h"
 #include "text/json_tokenizer.h"
 #include "text/sentencepiece_tokenizer.h"
 
@@ -99,6 +102,37 @@ std::map<std::string, std::string> vocabulary_files(const text::Tokenizer& token
   }
   files["tokenizer_config.json"] = config.dump(2) + "\n";
   files["special_tokens_map.json"] = roles.dump(2) + "\n";
+  return files;
+}
+
+io::Json encoder_token_ids(const text::Tokenizer& tokenizer) {
+  io::Json result = io::Json::object();
+  if (dynamic_cast<const text::JsonTokenizer*>(&tokenizer) == nullptr) return result;
+  const text::EncoderTokens tokens = text::encoder_tokens(tokenizer, "tokenizer.json");
+  result["bos_token_id"] = tokens.begin_id;
+  result["eos_token_id"] = tokens.separator_id;
+  result["pad_token_id"] = tokens.padding_id;
+  return result;
+}
+
+std::map<std::string, std::string> encoder_vocabulary_files(const text::Tokenizer& tokenizer, int64_t max_length,
+                                                            const std::string& name) {
+  if (dynamic_cast<const text::JsonTokenizer*>(&tokenizer) == nullptr)
+    refuse_vocabulary(tokenizer, name, text::JsonTokenizer::kType);
+  const text::EncoderTokens tokens = text::encoder_tokens(tokenizer, name);
+  const io::Json roles{{"cls_token", tokenizer.piece(tokens.begin_id)},
+                       {"sep_token", tokenizer.piece(tokens.separator_id)},
+                       {"pad_token", tokenizer.piece(tokens.padding_id)},
+                       {"mask_token", tokenizer.piece(tokens.mask_id)}};
+  std::map<std::string, std::string> files = vocabulary_files(tokenizer, max_length, name);
+  for (const char* file : {"tokenizer_config.json", "special_tokens_map.json"}) {
+    io::Json content = io::Json::parse(files.at(file));
+    content.update(roles);
+    // The models have no segments, and ModernBERT refuses an input of segments.
+    if (file == std::string_view("tokenizer_config.json"))
+      content["model_input_names"] = {"input_ids", "attention_mask"};
+    files[file] = content.dump(2) + "\n";
+  }
   return files;
 }
 

@@ -35,6 +35,16 @@ io::Json token_ids(const text::Tokenizer& tokenizer);
 std::map<std::string, std::string> vocabulary_files(const text::Tokenizer& tokenizer, int64_t max_length,
                                                     const std::string& name);
 
+// The next two functions are for encoders with a vocabulary of the type tokenizer-json (text::encoder_tokens()).
+
+// Returns the ids of the tokens of an encoder by the keys of config.json; an empty object for a vocabulary of another
+// type.
+io::Json encoder_token_ids(const text::Tokenizer& tokenizer);
+// Returns the files of vocabulary_files(), which also name the tokens of an encoder. `name`: name of the model. Throws
+// Error(input) for a vocabulary of another type or without the tokens of an encoder.
+std::map<std::string, std::string> encoder_vocabulary_files(const text::Tokenizer& tokenizer, int64_t max_length,
+                                                            const std::string& name);
+
 // Throws Error(input): the vocabulary of the model `name` does not have the type `expected`.
 [[noreturn]] void refuse_vocabulary(const text::Tokenizer& tokenizer, const std::string& name,
                                     const std::string& expected);

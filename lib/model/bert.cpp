@@ -66,10 +66,11 @@ class Bert : public LanguageModel {
 
  private:
   // Returns the segment embeddings (B, T, d) of the input, or the embedding (d) of segment 0 if input.segments is
-  // undefined.
+  // undefined or the model has one segment, as RoBERTa.
   at::Tensor segment_vectors(const Input& input) const {
     const at::Tensor& table = segment_table_->value();
-    return input.segments.defined() ? nn::embedding(input.segments, table, 1.0) : table.select(0, 0);
+    return input.segments.defined() && options_.bert.segments > 1 ? nn::embedding(input.segments, table, 1.0)
+                                                                  : table.select(0, 0);
   }
 
   ModelOptions options_;

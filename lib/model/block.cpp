@@ -92,13 +92,13 @@ Block::SublayerNorms Block::make_norms(nn::ParameterList& parameters, const std:
 }
 
 Block::Sublayer Block::make_sublayer(nn::ParameterList& parameters, const ModelConfig& config,
-                                     attention::AttentionKind kind, const std::string& name,
-                                     std::string stream_name) const {
+                                     attention::AttentionKind kind, const std::string& name, std::string stream_name,
+                                     bool has_norm_before) const {
   const attention::AttentionOptions& options = config.attention.layer(kind, layer_);
   attention::AttentionLayer layer(parameters, options,
                                   attention::make_layer_spec(options, kind, layer_, config.model.width, name),
                                   attention_inits(config.model));
-  return {std::move(layer), make_norms(parameters, name, config.model), std::move(stream_name)};
+  return {std::move(layer), make_norms(parameters, name, config.model, has_norm_before), std::move(stream_name)};
 }
 
 Block::Block(nn::ParameterList& parameters, const ModelConfig& config, attention::AttentionKind kind, int64_t layer,
@@ -107,7 +107,8 @@ Block::Block(nn::ParameterList& parameters, const ModelConfig& config, attention
       layer_(layer),
       stream_prefix_(kind == attention::AttentionKind::encoder_self ? "encoder." : ""),
       ffn_stream_name_(stream_prefix_ + "ffn.output"),
-      self_attention_(make_sublayer(parameters, config, kind, name + ".self", stream_prefix_ + "attention.output")),
+      self_attention_(make_sublayer(parameters, config, kind, name + ".self", stream_prefix_ + "attention.output",
+                                    layer > 0 || config.model.first_norm)),
       cross_attention_(has_cross_attention
                            ? std::optional(make_sublayer(parameters, config, attention::AttentionKind::decoder_cross,
                                                          name + ".cross", "cross.output"))
@@ -158,8 +159,8 @@ at::Tensor Block::attention_output(Sublayer& sublayer, const SublayerState& stat
     key_input = query_input;
     if (memory.defined()) {
       key_input = at::cat({memory, x}, 1);
-      if (has_norms_before()) {
-        key_input = (*sublayer.norms.norm)(key_input);
+      if (const NormLayer* norm = norm_before(sublayer.norms); norm != nullptr) {
+        key_input = (*norm)(key_input);
         query_input = key_input.narrow(1, memory.size(1), x.size(1));
       }
     }
@@ -172,8 +173,8 @@ Block::SublayerState Block::attend(Sublayer& sublayer, const SublayerState& stat
                                    const AttentionInputs& inputs) const {
   const at::Tensor &x = state.x, y = attention_output(sublayer, state, inputs);
   const at::Tensor residual = y.size(0) > x.size(0) ? sublayer.layer.repeat_for_variants(x) : x;
-  const NormLayer* next_norm = has_norms_before() ? next_norms.norm.get() : nullptr;
-  return add_residual(residual, y, attention_dropout(sublayer, inputs.forward_context), sublayer.norms, next_norm);
+  return add_residual(residual, y, attention_dropout(sublayer, inputs.forward_context), sublayer.norms,
+                      norm_before(next_norms));
 }
 
 at::Tensor Block::forward(const at::Tensor& x, const attention::Mask& mask, const nn::ForwardContext& forward_context,
@@ -204,8 +205,8 @@ at::Tensor Block::compute(const at::Tensor& x, const attention::Mask& mask, cons
       .mask = mask, .forward_context = forward_context, .cache = caches.self, .observer = observer, .memory = memory};
   if (options_.residual != Residual::sequential) return compute_parallel(x, self_inputs);
   // With a norm before the sublayer and a memory, attention_output() normalises the concatenation of the memory and x.
-  const bool normalises_x = has_norms_before() && !memory.defined();
-  SublayerState state = attend(self_attention_, {x, normalises_x ? (*self_attention_.norms.norm)(x) : x},
+  const NormLayer* norm = memory.defined() ? nullptr : norm_before(self_attention_.norms);
+  SublayerState state = attend(self_attention_, {x, norm != nullptr ? (*norm)(x) : x},
                                cross_attention_ ? cross_attention_->norms : ffn_norms_, self_inputs);
   if (cross_attention_) {
     const auto repeat_encoder_output = [&](const attention::AttentionLayer& layer) {
@@ -237,10 +238,11 @@ at::Tensor Block::compute(const at::Tensor& x, const attention::Mask& mask, cons
 at::Tensor Block::compute_parallel(const at::Tensor& x, const AttentionInputs& inputs) {
   // With a norm before attention and a memory, attention_output() normalises the concatenation of the memory and x. The
   // feed-forward sublayer reads the norm of x alone if it has no norm of its own.
-  const bool shares_norm = options_.residual == Residual::parallel_shared,
-             normalises_x = has_norms_before() && (shares_norm || !inputs.memory.defined());
-  const at::Tensor attention_input = normalises_x ? (*self_attention_.norms.norm)(x) : x,
-                   ffn_input = has_norms_before() && !shares_norm ? (*ffn_norms_.norm)(x) : attention_input;
+  const NormLayer *ffn_norm = norm_before(ffn_norms_), *norm = ffn_norm == nullptr || !inputs.memory.defined()
+                                                                   ? norm_before(self_attention_.norms)
+                                                                   : nullptr;
+  const at::Tensor attention_input = norm != nullptr ? (*norm)(x) : x,
+                   ffn_input = ffn_norm != nullptr ? (*ffn_norm)(x) : attention_input;
   const at::Tensor y = attention_output(self_attention_, {x, attention_input}, inputs),
                    z = ffn_(ffn_input, inputs.forward_context, layer_);
   const auto repeat_rows = [&](const at::Tensor& t) {

@@ -122,10 +122,13 @@ class Block {
     SublayerNorms norms;
     std::string stream_name;  // name of the random stream for dropout of the sublayer's output
   };
+  // `has_norm_before` as in make_norms().
   Sublayer make_sublayer(nn::ParameterList& parameters, const ModelConfig& config, attention::AttentionKind kind,
-                         const std::string& name, std::string stream_name) const;
-  // Returns whether norms precede the sublayers.
-  bool has_norms_before() const { return options_.norm == Norm::pre || options_.norm == Norm::around; }
+                         const std::string& name, std::string stream_name, bool has_norm_before = true) const;
+  // Returns the norm before a sublayer; null if it has none, as with model.norm=post and model.first_norm=false.
+  const NormLayer* norm_before(const SublayerNorms& norms) const {
+    return options_.norm == Norm::pre || options_.norm == Norm::around ? norms.norm.get() : nullptr;
+  }
   nn::DropoutArguments attention_dropout(const Sublayer& sublayer, const nn::ForwardContext& forward_context) const {
     return {options_.dropout_attention, forward_context, sublayer.stream_name, static_cast<uint32_t>(layer_)};
   }
@@ -133,7 +136,7 @@ class Block {
     return {options_.dropout_ffn, forward_context, ffn_stream_name_, static_cast<uint32_t>(layer_)};
   }
   // The tensors between two sublayers, (B, T, d) each. `x`: the residual stream. `sublayer_input`: the input of the
-  // next sublayer, norm(x) if norms precede the sublayers, otherwise x. Before self-attention with a memory,
+  // next sublayer, norm(x) if a norm precedes the sublayer, otherwise x. Before self-attention with a memory,
   // `sublayer_input` is always x, since attention_output() normalises x together with the memory.
   struct SublayerState {
     at::Tensor x, sublayer_input;

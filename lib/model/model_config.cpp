@@ -58,6 +58,12 @@ void BertOptions::describe(Fields& f) {
           "names of the classes, for model.bert.head=classes, in the order of the training shard; []: no names");
   f.field("next_sentence", next_sentence,
           "with model.bert.head=words, predict also whether the second sentence follows the first");
+  f.choice("pooler", pooler, {{PoolerKind::tanh, "tanh"}, {PoolerKind::transform, "transform"}},
+           "pooler of the task heads classes and number and of next_sentence, for the last hidden state h of the first "
+           "token; tanh: tanh(W h + b), as in BERT; transform: norm(activation(W h + b)), as in ModernBERT");
+  f.field(
+      "transform_bias", transform_bias,
+      "add a bias to the dense layer of the pooler, and to the dense layer before the output layer for masked words");
 }
 
 void ModelOptions::describe(Fields& f) {
@@ -74,6 +80,10 @@ void ModelOptions::describe(Fields& f) {
            "bias");
   f.field("norm_bias", norm_bias, "add biases to layer norms");
   f.field("final_norm", final_norm, "apply a norm after the last layer; not with model.norm=post");
+  f.field(
+      "first_norm", first_norm,
+      "apply a norm before self-attention in the first layer of a stack, as in all other layers, with model.norm=pre "
+      "or around; false: as in ModernBERT, whose embeddings are already normalised");
   f.choice(
       "residual", residual,
       {{Residual::sequential, "sequential"},
@@ -207,6 +217,17 @@ void check_residual(const ModelOptions& o) {
                  "parallel-shared", "set model.residual=parallel, or set model.norm=pre");
 }
 
+// Throws Error(usage) if the first layer lacks a norm that it would not have anyway, or that both sublayers need.
+void check_first_norm(const ModelOptions& o) {
+  if (o.first_norm) return;
+  if (o.norm != Norm::pre && o.norm != Norm::around)
+    refuse_usage("model.first_norm", "true with model.norm=post or output, which have no norm before sublayers",
+                 "false", "leave model.first_norm out, or set model.norm=pre");
+  if (o.residual == Residual::parallel_shared)
+    refuse_usage("model.first_norm", "true with model.residual=parallel-shared, whose sublayers share the norm",
+                 "false", "leave model.first_norm out, or set model.residual=parallel");
+}
+
 }  // namespace
 
 ModelConfig ModelConfig::read(Config& config) {
@@ -216,6 +237,7 @@ ModelConfig ModelConfig::read(Config& config) {
   config.read("model", other_backbones);
   refuse_unsupported_options(c.model);
   check_residual(c.model);
+  check_first_norm(c.model);
   const auto layer_counts = backbones().make(c.model.backbone, "model.backbone")->layer_counts(c.model);
   c.attention.read(config, layer_counts);
   if (c.model.positions == Positions::sinusoidal && c.model.width % 2 != 0)

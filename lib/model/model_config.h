@@ -27,6 +27,9 @@ enum class Residual { sequential, parallel, parallel_shared };
 enum class Positions { sinusoidal, learned, none };
 enum class InitScheme { fairseq, bert, transformer_xl };
 enum class InitialMemory { empty, zeros };
+// The pooler of an encoder's task head, for the last hidden state h_0 of the first token. tanh: tanh(W h_0 + b);
+// transform: norm(activation(W h_0 + b)).
+enum class PoolerKind { tanh, transform };
 enum class ExampleType { text, pairs, examples };  // type of training examples that a model reads (lib/data)
 
 // The options that only one backbone has: the sections [model.encoder-decoder], [model.transformer-xl] and
@@ -50,6 +53,8 @@ struct BertOptions {
   int64_t classes = 0;
   std::vector<std::string> labels;
   bool next_sentence = false;
+  PoolerKind pooler = PoolerKind::tanh;
+  bool transform_bias = true;
   void describe(Fields& f);
 };
 
@@ -62,6 +67,7 @@ struct ModelOptions {
   nn::NormType norm_type = nn::NormType::layer;
   bool norm_bias = true;
   bool final_norm = true;
+  bool first_norm = true;
   Residual residual = Residual::sequential;
   Positions positions = Positions::sinusoidal;
   int64_t max_positions = 1024;

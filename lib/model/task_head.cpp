@@ -29,6 +29,13 @@ void check_head(const BertOptions& o) {
   if (!head->has_next_sentence() && o.next_sentence)
     refuse_usage("model.bert.next_sentence", "false, or model.bert.head='words'", "true",
                  "leave model.bert.next_sentence out, or set model.bert.head='words'");
+  if (!head->has_pooler(o) && o.pooler != PoolerKind::tanh)
+    refuse_usage("model.bert.pooler", "tanh, the default, or a task head with a pooler, such as classes", "transform",
+                 "leave model.bert.pooler out, or choose another model.bert.head");
+  if (!head->has_transform() && !o.transform_bias)
+    refuse_usage("model.bert.transform_bias",
+                 "true, the default, or a task head with a dense layer before its output layer, such as words", "false",
+                 "leave model.bert.transform_bias out, or choose another model.bert.head");
 }
 
 }  // namespace mh::model

@@ -18,6 +18,9 @@ class TaskHead {
   virtual bool scores_entries() const { return false; }
   virtual bool has_classes() const { return false; }        // whether model.bert.classes and model.bert.labels apply
   virtual bool has_next_sentence() const { return false; }  // whether model.bert.next_sentence applies
+  // Whether model.bert.pooler applies, and whether model.bert.transform_bias does.
+  virtual bool has_pooler(const BertOptions&) const { return true; }
+  virtual bool has_transform() const { return true; }
   // Creates the output layer, whose parameters are named pooler.* (the pooler) and head.* (all others). `parameters`
   // must outlive the output layer.
   virtual std::unique_ptr<OutputLayer> make(nn::ParameterList& parameters, const ModelOptions& options,

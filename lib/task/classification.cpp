@@ -16,8 +16,8 @@
 #include "model/language_model.h"
 #include "nn/aten.h"
 #include "task/example_dataset.h"
+#include "text/encoder_vocabulary.h"
 #include "text/tokenizers.h"
-#include "text/wordpiece.h"
 
 namespace mh::task {
 
@@ -167,10 +167,11 @@ class Classification : public Task {
                                 const DatasetOptions& options) const override {
     records.verify();  // throws for tokens and labels that would be indices out of range
     const std::string& name = records.name();
-    const text::WordPieceTokenizer& tokenizer = text::require_wordpiece(*tokenizers.target, name);
+    const text::Tokenizer& tokenizer = *tokenizers.target;
+    const text::EncoderTokens special_tokens = text::encoder_tokens(tokenizer, name);
     const ExampleTask task = text::task_of(records.header(), name);
     check_labels(task, options.bert, name);
-    require_segments(task.num_sentences, options, name);
+    require_segments(special_tokens.num_segments(task.num_sentences), options, name);
     const auto examples =
         std::make_shared<const text::ClassificationExamples>(records.sequences(), task, tokenizer, options.block);
     if (const int64_t num_unlabelled = examples->num_unlabelled(); options.is_training && num_unlabelled > 0)
@@ -180,7 +181,7 @@ class Classification : public Task {
     if (const int64_t num_truncated = examples->num_truncated(); num_truncated > 0)
       log_info(str("truncated ", with_commas(num_truncated), " of ", count_of(examples->size(), "row"), " of ", name,
                    " to ", count_of(options.block, "token")));
-    return std::make_unique<ClassificationDataset>(examples, tokenizer.special_tokens().padding_id, name);
+    return std::make_unique<ClassificationDataset>(examples, special_tokens.padding_id, name);
   }
 };
 

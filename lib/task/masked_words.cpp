@@ -15,9 +15,9 @@
 #include "io/shard.h"
 #include "nn/aten.h"
 #include "task/example_dataset.h"
+#include "text/encoder_vocabulary.h"
 #include "text/records/masked_words.h"
 #include "text/tokenizers.h"
-#include "text/wordpiece.h"
 
 namespace mh::task {
 
@@ -27,8 +27,8 @@ namespace {
 // requested epoch; make() reads and masks their tokens.
 class DocumentSource : public data::ExampleSource {
  public:
-  DocumentSource(text::Sequences sequences, const text::WordPieceTokenizer& tokenizer,
-                 const text::PretrainingOptions& options, uint64_t seed)
+  DocumentSource(text::Sequences sequences, const text::Tokenizer& tokenizer, const text::PretrainingOptions& options,
+                 uint64_t seed)
       : pretraining_(std::move(sequences), tokenizer, options, seed) {}
   int64_t num_rows(int64_t epoch) const override { return epoch_plan(epoch)->size(); }
   int64_t length(int64_t epoch, int64_t row) const override { return epoch_plan(epoch)->length(row); }
@@ -167,16 +167,17 @@ class MaskedWords : public Task {
   std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,
                                 const DatasetOptions& dataset_options) const override {
     records.verify();  // throws for a token outside the vocabulary, since the token would be an index out of range
-    const text::WordPieceTokenizer& tokenizer = text::require_wordpiece(*tokenizers.target, records.name());
+    const text::Tokenizer& tokenizer = *tokenizers.target;
+    const text::EncoderTokens special_tokens = text::encoder_tokens(tokenizer, records.name());
     text::PretrainingOptions options = options_;
     options.next_sentence = dataset_options.bert.next_sentence;
     options.max_length = dataset_options.block;
-    if (options.next_sentence) require_segments(2, dataset_options, records.name());
+    if (options.next_sentence) require_segments(special_tokens.num_segments(2), dataset_options, records.name());
     constexpr uint64_t kScoringSeed = 1;
     return masked_words_of(data::Examples(
         std::make_shared<DocumentSource>(records.sequences(), tokenizer, options,
                                          dataset_options.is_training ? dataset_options.seed : kScoringSeed),
-        tokenizer.special_tokens().padding_id));
+        special_tokens.padding_id));
   }
 
  private:

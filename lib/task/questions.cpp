@@ -16,8 +16,8 @@
 #include "model/language_model.h"
 #include "nn/aten.h"
 #include "task/example_dataset.h"
+#include "text/encoder_vocabulary.h"
 #include "text/tokenizers.h"
-#include "text/wordpiece.h"
 
 namespace mh::task {
 
@@ -160,17 +160,19 @@ class Questions : public Task {
   bool options_affect_scores() const override { return true; }
 
   std::vector<std::string> head_assignments(const io::ShardHeader&, const std::string&) const override {
-    return {"model.bert.head='span'", "model.bert.classes=0", "model.bert.labels=[]", "model.bert.next_sentence=false"};
+    return {"model.bert.head='span'",         "model.bert.classes=0",     "model.bert.labels=[]",
+            "model.bert.next_sentence=false", "model.bert.pooler='tanh'", "model.bert.transform_bias=true"};
   }
   std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,
                                 const DatasetOptions& options) const override {
     records.verify();  // throws for a token outside the vocabulary, since the token would be an index out of range
     const std::string& name = records.name();
-    const text::WordPieceTokenizer& tokenizer = text::require_wordpiece(*tokenizers.target, name);
+    const text::Tokenizer& tokenizer = *tokenizers.target;
+    const text::EncoderTokens special_tokens = text::encoder_tokens(tokenizer, name);
     text::WindowOptions windows = options_.windows;
     windows.max_length = options.block;
-    windows.check();
-    require_segments(2, options, name);
+    windows.check(special_tokens.num_special_tokens(2));
+    require_segments(special_tokens.num_segments(2), options, name);
     const auto questions = std::make_shared<const text::Questions>(
         records.sequences(), records.header(), tokenizer, windows,
         options.is_training ? text::QuestionUse::training : text::QuestionUse::prediction, name);
@@ -178,7 +180,7 @@ class Questions : public Task {
                   str(" of ", name, " to ", count_of(windows.max_question_tokens, "token")));
     log_questions("omitted", questions->num_without_windows(),
                   str(" of ", name, ", since the paragraph does not contain the answer"));
-    return std::make_unique<QuestionsDataset>(questions, tokenizer.special_tokens().padding_id, options_, name);
+    return std::make_unique<QuestionsDataset>(questions, special_tokens.padding_id, options_, name);
   }
 
  private:

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "text/encoder_vocabulary.h"
 #include "text/folder_tokenizer.h"
 
 namespace mh::text {
@@ -25,13 +26,13 @@ void BertVocabularyOptions::check() const {
                    str("leave ", option, " out"));
 }
 
-std::unique_ptr<WordPieceTokenizer> BertVocabularyOptions::load() const {
+std::unique_ptr<Tokenizer> BertVocabularyOptions::load() const {
   check();
   const BertNormalisation normalisation = bert_normalisation(cased, strip_accents);
   if (!wordpiece_path.empty()) return read_wordpiece_vocabulary(wordpiece_path, normalisation);
   auto tokenizer = load_tokenizer(vocabulary_path);
-  require_wordpiece(*tokenizer, vocabulary_path);
-  return std::unique_ptr<WordPieceTokenizer>(static_cast<WordPieceTokenizer*>(tokenizer.release()));
+  encoder_tokens(*tokenizer, vocabulary_path);  // throws for the vocabulary of another model than an encoder
+  return tokenizer;
 }
 
 }  // namespace mh::text

@@ -1,12 +1,12 @@
-// Command-line options that select the vocabulary of BERT data: a vocabulary file of mh-prep vocab, the vocabulary of a
-// multihead model, BERT's vocab.txt, or the folder of a BERT model.
+// Command-line options that select the vocabulary of an encoder's data: a vocabulary file of mh-prep vocab, the
+// vocabulary of a multihead model, BERT's vocab.txt, or the folder of a model.
 #pragma once
 
 #include <memory>
 #include <string>
 
 #include "base/fields.h"
-#include "text/wordpiece.h"
+#include "text/tokenizer.h"
 
 namespace mh::text {
 
@@ -17,7 +17,9 @@ struct BertVocabularyOptions {
   std::string strip_accents = "auto";
   void describe(Fields& f) {
     f.field("vocab", vocabulary_path,
-            "WordPiece vocabulary: a file of mh-prep vocab, or a model (.safetensors) that contains the vocabulary");
+            "vocabulary of an encoder: a WordPiece vocabulary of mh-prep vocab, or a model that contains its "
+            "vocabulary, as "
+            "a file (.safetensors) or a folder of transformers");
     f.field("wordpiece", wordpiece_path,
             "WordPiece vocabulary of BERT, instead of --vocab: vocab.txt or the folder of a BERT model");
     f.field("cased", cased, "with --wordpiece: preserve the case of letters instead of converting text to lower case");
@@ -29,9 +31,9 @@ struct BertVocabularyOptions {
   void check() const;
   // Returns the path of the vocabulary file, of the model or of the folder.
   const std::string& path() const { return wordpiece_path.empty() ? vocabulary_path : wordpiece_path; }
-  // Calls check(), then loads the vocabulary. Throws Error(input) for a vocabulary of a type other than wordpiece, and
-  // for a checkpoint without a vocabulary.
-  std::unique_ptr<WordPieceTokenizer> load() const;
+  // Calls check(), then loads the vocabulary. Throws Error(input) for a vocabulary without the tokens of an encoder
+  // (encoder_tokens()), and for a checkpoint without a vocabulary.
+  std::unique_ptr<Tokenizer> load() const;
 };
 
 }  // namespace mh::text

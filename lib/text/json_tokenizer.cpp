@@ -218,15 +218,20 @@ void JsonTokenizer::choose_surrounding_tokens(const JsonNode& root, const JsonTo
                    "copy the folder again");
     return id;
   };
+  const SurroundingTokens tokens = parse_post_processor(root.at("post_processor"), size());
+  const auto count_pair_separators = [&] {
+    const bool are_equal =
+        std::all_of(tokens.between.begin(), tokens.between.end(), [&](int32_t id) { return id == end_id_; });
+    num_pair_separators_ = are_equal ? static_cast<int64_t>(tokens.between.size()) : 0;
+  };
   if (settings.begin_id && settings.end_id) {
     begin_id_ = *settings.begin_id;
     end_id_ = *settings.end_id;
     if (end_of_line_id() < 0 || std::max(begin_id_, end_id_) >= size())
       refuse_input(name, str("ids of tokens below ", size(), " at the start or the end of a text"),
                    str("the ids ", begin_id_, " and ", end_id_), "copy the file again");
-    return;
+    return count_pair_separators();
   }
-  const SurroundingTokens tokens = parse_post_processor(root.at("post_processor"), size());
   if (tokens.begin.size() > 1 && !settings.begin_piece)
     root.at("post_processor")
         .refuse("at most one token in front of a text", count_of(tokens.begin.size(), "token"), kUseSupportedType);
@@ -246,6 +251,7 @@ void JsonTokenizer::choose_surrounding_tokens(const JsonNode& root, const JsonTo
                  "a token that starts or ends a text: a post-processor that adds one, or one of the pieces " +
                      join({std::begin(kEndPieces), std::end(kEndPieces)}, ", "),
                  "no such token", "give the folder with tokenizer_config.json, which names eos_token");
+  count_pair_separators();
 }
 
 std::unique_ptr<Encoder> JsonTokenizer::encoder() const { return std::make_unique<JsonEncoder>(*this); }

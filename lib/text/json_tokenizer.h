@@ -59,6 +59,10 @@ class JsonTokenizer : public Tokenizer {
   bool encodes_line_feeds() const override { return true; }
   // Returns the token that ends a text; -1: none is known.
   int32_t end_id() const { return end_id_; }
+  // Returns how many times the post-processor puts end_id() between two texts; 0 if it puts no or other tokens there.
+  int64_t num_pair_separators() const { return num_pair_separators_; }
+  // Returns whether a piece has a character for each byte of text (character_of_byte()).
+  bool has_byte_pieces() const { return pre_tokenizers_.yields_bytes; }
   std::string piece(int32_t token) const override { return pieces_.at(static_cast<size_t>(token)); }
   std::unique_ptr<Encoder> encoder() const override;
   std::string decode(std::span<const int32_t> tokens) const override;
@@ -89,6 +93,7 @@ class JsonTokenizer : public Tokenizer {
   std::vector<AddedToken> added_tokens_;  // in ascending order of their ids
   AddedTokenMatcher raw_matcher_, normalized_matcher_;
   int32_t begin_id_ = -1, end_id_ = -1;
+  int64_t num_pair_separators_ = 0;
 };
 
 // Returns the content of a tokenizer.json with which Hugging Face tokenizers 0.22 has the tokens of `tokenizer`, of the

@@ -7,15 +7,24 @@
 
 namespace mh::model {
 
-Dense::Dense(nn::ParameterList& parameters, const std::string& name, const ModelOptions& o, int64_t num_outputs)
+Dense::Dense(nn::ParameterList& parameters, const std::string& name, const ModelOptions& o, int64_t num_outputs,
+             bool has_bias)
     : weight_(parameters.add(name + ".weight", {num_outputs, o.width}, {projection_init(o), true, true})),
-      bias_(parameters.add(name + ".bias", {num_outputs}, {nn::Init::constant(0), false, false})) {}
+      bias_(has_bias ? &parameters.add(name + ".bias", {num_outputs}, {nn::Init::constant(0), false, false})
+                     : nullptr) {}
 
-at::Tensor Dense::operator()(const at::Tensor& x) const { return nn::linear(x, {&weight_}, {&bias_}); }
+at::Tensor Dense::operator()(const at::Tensor& x) const { return nn::linear(x, {&weight_}, {bias_}); }
 
-Pooler::Pooler(nn::ParameterList& parameters, const ModelOptions& o) : dense_(parameters, "pooler", o, o.width) {}
+Pooler::Pooler(nn::ParameterList& parameters, const ModelOptions& o)
+    : dense_(parameters, "pooler", o, o.width, o.bert.transform_bias),
+      activation_(o.activation),
+      norm_(o.bert.pooler == PoolerKind::transform ? std::make_unique<NormLayer>(parameters, "pooler.norm", o)
+                                                   : nullptr) {}
 
-at::Tensor Pooler::operator()(const at::Tensor& hidden) const { return at::tanh(dense_(hidden.select(1, 0))); }
+at::Tensor Pooler::operator()(const at::Tensor& hidden) const {
+  const at::Tensor y = dense_(hidden.select(1, 0));
+  return norm_ != nullptr ? (*norm_)(nn::activation(y, activation_)) : at::tanh(y);
+}
 
 nn::SlicedLoss class_loss(const at::Tensor& logits, const at::Tensor& classes, double label_smoothing) {
   const at::Tensor scores = logits.to(at::kFloat), labels = nn::to_device(classes, scores.device());

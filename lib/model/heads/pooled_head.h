@@ -1,24 +1,31 @@
-// Components that task heads share: dense layers, the pooler p = tanh(W h_0 + b) with h_0 the last hidden state of the
-// first token, and the loss of classification.
+// Components that task heads share: dense layers, the pooler of the last hidden state h_0 of the first token, and the
+// loss of classification.
 #pragma once
 
+#include <memory>
+
+#include "model/block.h"
 #include "model/model_config.h"
 #include "model/output.h"
 #include "nn/parameter.h"
 
 namespace mh::model {
 
-// A dense layer, y = W x + b, with the parameters `name`.weight (num_outputs, d) and `name`.bias (num_outputs).
+// A dense layer, y = W x + b, with the parameters `name`.weight (num_outputs, d) and, with `has_bias`, `name`.bias
+// (num_outputs).
 class Dense {
  public:
-  Dense(nn::ParameterList& parameters, const std::string& name, const ModelOptions& o, int64_t num_outputs);
+  Dense(nn::ParameterList& parameters, const std::string& name, const ModelOptions& o, int64_t num_outputs,
+        bool has_bias = true);
   at::Tensor operator()(const at::Tensor& x) const;
 
  private:
-  nn::Parameter &weight_, &bias_;
+  nn::Parameter& weight_;
+  nn::Parameter* bias_;  // null: no bias
 };
 
-// The pooler, p = tanh(W h_0 + b), with parameters pooler.weight (d, d) and pooler.bias (d).
+// The pooler that model.bert.pooler selects, p = tanh(W h_0 + b) or p = norm(activation(W h_0 + b)), with the
+// parameters pooler.weight (d, d), pooler.bias (d) with model.bert.transform_bias, and pooler.norm.
 class Pooler {
  public:
   Pooler(nn::ParameterList& parameters, const ModelOptions& o);
@@ -27,6 +34,8 @@ class Pooler {
 
  private:
   Dense dense_;
+  nn::Activation activation_;
+  std::unique_ptr<NormLayer> norm_;  // null: tanh
 };
 
 // Returns the cross-entropy in nats, summed over the rows, of `logits` (B, C) and the targets `classes` (B), int64;

@@ -60,6 +60,8 @@ class SpanHead : public OutputLayer {
 
 class SpanTaskHead : public TaskHead {
  public:
+  bool has_pooler(const BertOptions&) const override { return false; }
+  bool has_transform() const override { return false; }
   std::unique_ptr<OutputLayer> make(nn::ParameterList& parameters, const ModelOptions& o,
                                     const TokenEmbedding& /*embedding*/, int64_t /*vocabulary_size*/) const override {
     return std::make_unique<SpanHead>(parameters, o);

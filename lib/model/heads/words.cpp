@@ -20,7 +20,7 @@ class WordsHead : public OutputLayer {
       : activation_(o.activation),
         vocabulary_size_(vocabulary_size),
         num_scored_rows_(num_scored_rows(o, vocabulary_size)),
-        transform_(parameters, "head.words.transform", o, o.width),
+        transform_(parameters, "head.words.transform", o, o.width, o.bert.transform_bias),
         norm_(parameters, "head.words.norm", o),
         weight_(o.tied ? embedding.bands()[0].table
                        : &parameters.add("head.words.weight", {num_table_rows(o, vocabulary_size), o.width},
@@ -94,6 +94,7 @@ class WordsTaskHead : public TaskHead {
  public:
   bool scores_entries() const override { return true; }
   bool has_next_sentence() const override { return true; }
+  bool has_pooler(const BertOptions& o) const override { return o.next_sentence; }
   std::unique_ptr<OutputLayer> make(nn::ParameterList& parameters, const ModelOptions& o,
                                     const TokenEmbedding& embedding, int64_t vocabulary_size) const override {
     return std::make_unique<WordsHead>(parameters, o, embedding, vocabulary_size);

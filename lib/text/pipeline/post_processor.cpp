@@ -16,7 +16,7 @@ class PostProcessorParser {
       SurroundingTokens tokens;
       if (type == "TemplateProcessing") tokens = parse_template(stage);
       else if (type == "RobertaProcessing" || type == "BertProcessing")
-        tokens = {{id_of_pair(stage.at("cls"))}, {id_of_pair(stage.at("sep"))}};
+        tokens = parse_model_processing(stage, type == "RobertaProcessing" ? 2 : 1);
       else if (type != "ByteLevel")  // ByteLevel changes only positions
         stage.refuse(
             "a post-processor of the type Sequence, TemplateProcessing, RobertaProcessing, BertProcessing or ByteLevel",
@@ -24,6 +24,7 @@ class PostProcessorParser {
       // A later component surrounds the result of the earlier ones.
       result_.begin.insert(result_.begin.begin(), tokens.begin.begin(), tokens.begin.end());
       result_.end.insert(result_.end.end(), tokens.end.begin(), tokens.end.end());
+      if (result_.between.empty()) result_.between = std::move(tokens.between);
     }
     return std::move(result_);
   }
@@ -41,20 +42,34 @@ class PostProcessorParser {
     return id_of({&(*node.value)[1], node.path + "[1]"});
   }
 
+  // Parses the post-processor of BERT or RoBERTa. `num_separators`: number of separators between two texts.
+  SurroundingTokens parse_model_processing(const JsonNode& node, size_t num_separators) const {
+    const int32_t separator = id_of_pair(node.at("sep"));
+    return {{id_of_pair(node.at("cls"))}, {separator}, std::vector<int32_t>(num_separators, separator)};
+  }
+
   SurroundingTokens parse_template(const JsonNode& node) const {
     SurroundingTokens tokens;
     bool has_text = false;
+    const auto add_ids = [&](const JsonNode& element, std::vector<int32_t>& ids) {
+      const JsonNode token = node.at("special_tokens").at(element.at("SpecialToken").text("id", ""));
+      token.at("ids").for_each_element([&](const JsonNode& id) { ids.push_back(id_of(id)); });
+    };
     node.at("single").for_each_element([&](const JsonNode& element) {
       if (!element.at("Sequence").empty()) {
         if (has_text) node.at("single").refuse("a template with one text", "several texts", kUseSupportedType);
         has_text = true;
         return;
       }
-      const JsonNode token = node.at("special_tokens").at(element.at("SpecialToken").text("id", ""));
-      std::vector<int32_t>& ids = has_text ? tokens.end : tokens.begin;
-      token.at("ids").for_each_element([&](const JsonNode& id) { ids.push_back(id_of(id)); });
+      add_ids(element, has_text ? tokens.end : tokens.begin);
     });
     if (!has_text) node.at("single").refuse("a template with one text", "no text", kUseSupportedType);
+    if (node.at("pair").empty()) return tokens;
+    int num_texts = 0;
+    node.at("pair").for_each_element([&](const JsonNode& element) {
+      if (!element.at("Sequence").empty()) ++num_texts;
+      else if (num_texts == 1) add_ids(element, tokens.between);
+    });
     return tokens;
   }
 

@@ -1,4 +1,4 @@
-// The tokens that the post-processor of tokenizer.json puts around a single text.
+// The tokens that the post-processor of tokenizer.json puts around a text, and between two texts.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@
 namespace mh::text {
 
 struct SurroundingTokens {
-  std::vector<int32_t> begin, end;
+  std::vector<int32_t> begin, end;  // around a single text
+  std::vector<int32_t> between;     // between the two texts of a pair; empty if the post-processor states none
 };
 
 // Returns the tokens of the entry `post_processor`. Throws Error(input) for a type that is not supported, for a

@@ -15,11 +15,11 @@ std::pair<int64_t, int64_t> truncate_lengths(int64_t first_length, int64_t secon
   return lengths;
 }
 
-ClassificationExamples::ClassificationExamples(Sequences sequences, ExampleTask task,
-                                               const WordPieceTokenizer& tokenizer, int64_t max_length)
+ClassificationExamples::ClassificationExamples(Sequences sequences, ExampleTask task, const Tokenizer& tokenizer,
+                                               int64_t max_length)
     : sequences_(std::move(sequences)),
       task_(std::move(task)),
-      special_tokens_(tokenizer.special_tokens()),
+      special_tokens_(encoder_tokens(tokenizer, "examples")),
       max_length_(max_length) {
   if (max_length <= num_special_tokens())
     refuse_usage("train.batch.block",
@@ -49,16 +49,16 @@ Example ClassificationExamples::make(int64_t i) const {
   const auto sequence = static_cast<size_t>(3 * i);
   const auto [first_length, second_length] = truncated_lengths(i);
   Example result;
-  result.tokens.push_back(special_tokens_.cls_id);
-  const auto add = [&](size_t sequence_index, int64_t count) {
+  result.tokens.push_back(special_tokens_.begin_id);
+  const auto add = [&](size_t sequence_index, int64_t count, int64_t num_separators) {
     const size_t offset = result.tokens.size();
     result.tokens.resize(offset + static_cast<size_t>(count));
     sequences_.read(sequences_.begin(sequence_index), std::span(result.tokens).subspan(offset));
-    result.tokens.push_back(special_tokens_.separator_id);
+    result.tokens.insert(result.tokens.end(), static_cast<size_t>(num_separators), special_tokens_.separator_id);
   };
-  add(sequence, first_length);
+  add(sequence, first_length, task_.num_sentences == 2 ? special_tokens_.num_pair_separators : 1);
   result.first_segment_length = static_cast<int32_t>(result.tokens.size());
-  if (task_.num_sentences == 2) add(sequence + 1, second_length);
+  if (task_.num_sentences == 2) add(sequence + 1, second_length, 1);
   const std::vector<int32_t> label = sequences_.sequence(sequence + 2);
   result.targets.push_back(label.empty() ? -1 : label[0]);
   return result;

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <utility>
 
+#include "text/encoder_vocabulary.h"
 #include "text/records/classification/examples.h"
 #include "text/records/example.h"
 #include "text/records/sequences.h"
-#include "text/wordpiece.h"
 
 namespace mh::text {
 
@@ -23,9 +23,8 @@ class ClassificationExamples {
  public:
   // `sequences` are the token sequences of a shard of examples of `task`: first text, second text and label of each
   // example. `max_length` is the maximum number of tokens of an input sequence. Throws Error(usage) if `max_length`
-  // leaves no room for text.
-  ClassificationExamples(Sequences sequences, ExampleTask task, const WordPieceTokenizer& tokenizer,
-                         int64_t max_length);
+  // leaves no room for text, and Error(input) for a vocabulary without the tokens of an encoder.
+  ClassificationExamples(Sequences sequences, ExampleTask task, const Tokenizer& tokenizer, int64_t max_length);
   int64_t size() const { return static_cast<int64_t>(sequences_.ends.size() / 3); }
   int64_t length(int64_t i) const;  // number of tokens of input sequence i
   // Returns input sequence i; for a task of two sentences it has two segments, even if the second text is empty.
@@ -36,11 +35,11 @@ class ClassificationExamples {
 
  private:
   std::pair<int64_t, int64_t> truncated_lengths(int64_t i) const;
-  int64_t num_special_tokens() const { return task_.num_sentences + 1; }
+  int64_t num_special_tokens() const { return special_tokens_.num_special_tokens(task_.num_sentences); }
 
   Sequences sequences_;
   ExampleTask task_;
-  WordPieceTokenizer::SpecialTokens special_tokens_;
+  EncoderTokens special_tokens_;
   int64_t max_length_;
   int64_t num_truncated_ = 0, num_unlabelled_ = 0;
 };

@@ -32,11 +32,12 @@ std::pair<Truncation, Truncation> sample_truncations(int64_t first_length, int64
 
 }  // namespace
 
-PretrainingExamples::PretrainingExamples(Sequences sequences, const WordPieceTokenizer& tokenizer,
+PretrainingExamples::PretrainingExamples(Sequences sequences, const Tokenizer& tokenizer,
                                          const PretrainingOptions& options, uint64_t seed)
     : sequences_(std::move(sequences)),
       options_(options),
-      special_tokens_(tokenizer.special_tokens()),
+      special_tokens_(encoder_tokens(tokenizer, "documents")),
+      continues_word_(word_continuations(tokenizer)),
       row_stream_(seed, "pretraining rows"),
       segment_stream_(seed, "pretraining segments"),
       mask_stream_(seed, "pretraining masks") {
@@ -64,7 +65,6 @@ PretrainingExamples::PretrainingExamples(Sequences sequences, const WordPieceTok
     refuse_usage("model.bert.next_sentence",
                  "at least two documents, since next-sentence prediction pairs segments of different documents",
                  "one document", "separate documents by empty lines, or set model.bert.next_sentence=false");
-  for (const Piece& piece : tokenizer.pieces()) continues_word_.push_back(piece.text.starts_with(kContinuationPrefix));
 }
 
 int64_t PretrainingExamples::num_tokens() const {
@@ -141,19 +141,20 @@ Example PretrainingExamples::Epoch::make_unmasked(int64_t i) const {
       sample_truncations(pretraining_->count_tokens(pair.first), pretraining_->count_tokens(pair.second),
                          pretraining_->max_text_tokens(), segment_random);
   Example result;
-  result.tokens.push_back(pretraining_->special_tokens_.cls_id);
-  const auto add = [&](SentenceRange s, Truncation truncation) {
+  result.tokens.push_back(pretraining_->special_tokens_.begin_id);
+  const auto add = [&](SentenceRange s, Truncation truncation, int64_t num_separators) {
     const size_t offset = result.tokens.size();
     result.tokens.resize(offset + static_cast<size_t>(pretraining_->count_tokens(s) - truncation.num_front_tokens -
                                                       truncation.num_back_tokens));
     pretraining_->sequences_.read(
         pretraining_->sequences_.begin(s.begin) + static_cast<uint64_t>(truncation.num_front_tokens),
         std::span(result.tokens).subspan(offset));
-    result.tokens.push_back(pretraining_->special_tokens_.separator_id);
+    result.tokens.insert(result.tokens.end(), static_cast<size_t>(num_separators),
+                         pretraining_->special_tokens_.separator_id);
   };
-  add(pair.first, first_truncation);
+  add(pair.first, first_truncation, pretraining_->num_first_separators());
   result.first_segment_length = static_cast<int32_t>(result.tokens.size());
-  if (pretraining_->options_.next_sentence) add(pair.second, second_truncation);
+  if (pretraining_->options_.next_sentence) add(pair.second, second_truncation, 1);
   result.targets.assign(result.tokens.size(), -1);
   if (pretraining_->options_.next_sentence) result.targets[0] = pair.is_next_sentence ? 0 : 1;
   return result;
@@ -188,10 +189,12 @@ double PretrainingExamples::Epoch::next_sentence_weight(std::span<const int64_t>
 std::vector<std::vector<int32_t>> PretrainingExamples::masking_units(const Example& example) const {
   std::vector<std::vector<int32_t>> units;
   bool starts_segment = true;  // whether token i is the first of its segment
+  const auto first_segment_end = static_cast<size_t>(example.first_segment_length),
+             first_separator = first_segment_end - static_cast<size_t>(num_first_separators());
   for (size_t i = 1; i < example.tokens.size(); ++i) {
-    if (i + 1 == example.tokens.size() || i + 1 == static_cast<size_t>(example.first_segment_length)) {
+    if (i + 1 == example.tokens.size() || (i >= first_separator && i < first_segment_end)) {
       starts_segment = true;
-      continue;  // token i is [SEP]
+      continue;  // token i is a separator
     }
     if (!options_.whole_word || starts_segment || !continues_word_[static_cast<size_t>(example.tokens[i])])
       units.emplace_back();

@@ -26,9 +26,9 @@
 
 #include "base/fields.h"
 #include "base/random.h"
+#include "text/encoder_vocabulary.h"
 #include "text/records/example.h"
 #include "text/records/sequences.h"
-#include "text/wordpiece.h"
 
 namespace mh::text {
 
@@ -63,8 +63,9 @@ class PretrainingExamples {
  public:
   // `sequences` are the token sequences of a shard of documents. Throws Error(usage) if `options.max_length` leaves no
   // room for a token of each segment, and if next-sentence prediction has only one document; throws Error(input) for a
-  // shard without documents, with an empty document, or with 2^32 or more sequences.
-  PretrainingExamples(Sequences sequences, const WordPieceTokenizer& tokenizer, const PretrainingOptions& options,
+  // vocabulary without the tokens of an encoder, and for a shard without documents, with an empty document, or with
+  // 2^32 or more sequences.
+  PretrainingExamples(Sequences sequences, const Tokenizer& tokenizer, const PretrainingOptions& options,
                       uint64_t seed);
 
   // The range [begin, end) of indices of token sequences in the shard: consecutive sentences of a document.
@@ -112,7 +113,9 @@ class PretrainingExamples {
   int64_t num_tokens() const;  // number of tokens of all sentences
 
  private:
-  int64_t num_special_tokens() const { return options_.next_sentence ? 3 : 2; }
+  int64_t num_special_tokens() const { return special_tokens_.num_special_tokens(options_.next_sentence ? 2 : 1); }
+  // Returns the number of separators at the end of the first segment.
+  int64_t num_first_separators() const { return options_.next_sentence ? special_tokens_.num_pair_separators : 1; }
   // Returns the maximum number of tokens of an input sequence, special tokens excluded.
   int64_t max_text_tokens() const { return options_.max_length - num_special_tokens(); }
   int64_t count_tokens(SentenceRange s) const;
@@ -129,8 +132,8 @@ class PretrainingExamples {
 
   Sequences sequences_;
   PretrainingOptions options_;
-  WordPieceTokenizer::SpecialTokens special_tokens_;
-  std::vector<bool> continues_word_;  // for each vocabulary entry, whether it continues a word (##)
+  EncoderTokens special_tokens_;
+  std::vector<bool> continues_word_;  // for each vocabulary entry, whether it continues a word
   std::vector<SentenceRange> documents_;
   RandomStream row_stream_, segment_stream_, mask_stream_;
 };

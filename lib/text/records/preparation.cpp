@@ -62,8 +62,7 @@ void refuse_output_onto(const PrepArguments& arguments, const std::vector<std::s
   refuse_output_onto_input(arguments.output, input_files);
 }
 
-std::unique_ptr<WordPieceTokenizer> load_vocabulary(const PrepArguments& arguments,
-                                                    const BertVocabularyOptions& vocabulary) {
+std::unique_ptr<Tokenizer> load_vocabulary(const PrepArguments& arguments, const BertVocabularyOptions& vocabulary) {
   vocabulary.check();
   refuse_output_onto(arguments, {vocabulary.path()});
   return vocabulary.load();

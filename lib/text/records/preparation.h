@@ -60,8 +60,7 @@ struct EncodingThreads {
 void refuse_output_onto(const PrepArguments& arguments, const std::vector<std::string>& files);
 // Loads the vocabulary that `vocabulary` selects. Throws Error(usage) for invalid options, or if the output would
 // replace an input or the vocabulary.
-std::unique_ptr<WordPieceTokenizer> load_vocabulary(const PrepArguments& arguments,
-                                                    const BertVocabularyOptions& vocabulary);
+std::unique_ptr<Tokenizer> load_vocabulary(const PrepArguments& arguments, const BertVocabularyOptions& vocabulary);
 // Opens the output, calls `encode` to write the records, and closes the output. If `encode` throws, no file is created
 // or replaced.
 void write_shard(const PrepArguments& arguments, const io::ShardHeader& header,

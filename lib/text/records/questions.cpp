@@ -9,8 +9,6 @@ namespace mh::text {
 
 namespace {
 
-constexpr int64_t kNumSpecialTokens = 3;  // special tokens of an input sequence: [CLS], [SEP], [SEP]
-
 // Returns the range of the tokens that contain a character of `answer`; `token_ranges`: byte range of each token.
 AnswerSpan span_of(const TextRange& answer, const std::vector<TextRange>& token_ranges) {
   const auto first_token = std::find_if(token_ranges.begin(), token_ranges.end(),
@@ -32,11 +30,11 @@ double context_score(const ParagraphWindow& window, int32_t token_index) {
 
 }  // namespace
 
-void WindowOptions::check() const {
-  if (max_length <= max_question_tokens + kNumSpecialTokens)
+void WindowOptions::check(int64_t num_special_tokens) const {
+  if (max_length <= max_question_tokens + num_special_tokens)
     refuse_usage("train.batch.block",
-                 str("more than ", max_question_tokens + kNumSpecialTokens,
-                     " tokens, the limit squad.question plus [CLS] and two [SEP]"),
+                 str("more than ", max_question_tokens + num_special_tokens, " tokens, the limit squad.question plus ",
+                     num_special_tokens, " special tokens"),
                  str(max_length), "raise train.batch.block, or lower squad.question");
 }
 
@@ -46,13 +44,13 @@ std::string Paragraph::text_of(AnswerSpan span) const {
   return text.substr(begin, end - begin);
 }
 
-Questions::Questions(const Sequences& sequences, const io::ShardHeader& header, const WordPieceTokenizer& tokenizer,
+Questions::Questions(const Sequences& sequences, const io::ShardHeader& header, const Tokenizer& tokenizer,
                      const WindowOptions& options, QuestionUse use, const std::string& name)
     : options_(options),
       question_use_(use),
-      special_tokens_(tokenizer.special_tokens()),
+      special_tokens_(encoder_tokens(tokenizer, name)),
       may_have_unanswerable_(text::may_have_unanswerable(header)) {
-  options_.check();
+  options_.check(special_tokens_.num_special_tokens(2));
   io::require_kind(header, name, io::kQuestionsKind);
   constexpr size_t num_fields = kNumQuestionFields;
   std::vector<int32_t> numbers;
@@ -93,7 +91,7 @@ void Questions::add(QuestionRecord record) {
 void Questions::add_windows(int64_t question) {
   const auto num_question_tokens = static_cast<int64_t>(questions_[static_cast<size_t>(question)].tokens.size());
   const auto num_paragraph_tokens = static_cast<int64_t>(paragraph_of(question).tokens.size());
-  const int64_t max_window_tokens = options_.max_length - kNumSpecialTokens - num_question_tokens;
+  const int64_t max_window_tokens = options_.max_length - special_tokens_.num_special_tokens(2) - num_question_tokens;
   for (int64_t first_token = 0;; first_token += std::min(max_window_tokens, options_.stride)) {
     const int64_t num_tokens = std::min(max_window_tokens, num_paragraph_tokens - first_token);
     windows_.push_back({question, static_cast<int32_t>(first_token), static_cast<int32_t>(num_tokens)});
@@ -102,7 +100,8 @@ void Questions::add_windows(int64_t question) {
 }
 
 int64_t Questions::paragraph_start(int64_t row) const {
-  return static_cast<int64_t>(questions_[static_cast<size_t>(window(row).question_index)].tokens.size()) + 2;
+  return static_cast<int64_t>(questions_[static_cast<size_t>(window(row).question_index)].tokens.size()) + 1 +
+         special_tokens_.num_pair_separators;
 }
 
 const Paragraph& Questions::paragraph_of(int64_t question) const {
@@ -121,9 +120,9 @@ Example Questions::make(int64_t row) const {
   Example example;
   std::vector<int32_t>& tokens = example.tokens;
   tokens.reserve(static_cast<size_t>(length(row)));
-  tokens.push_back(special_tokens_.cls_id);
+  tokens.push_back(special_tokens_.begin_id);
   tokens.insert(tokens.end(), q.tokens.begin(), q.tokens.end());
-  tokens.push_back(special_tokens_.separator_id);
+  tokens.insert(tokens.end(), static_cast<size_t>(special_tokens_.num_pair_separators), special_tokens_.separator_id);
   example.first_segment_length = static_cast<int32_t>(tokens.size());
   tokens.insert(tokens.end(), paragraph.begin() + w.first_token, paragraph.begin() + w.first_token + w.num_tokens);
   tokens.push_back(special_tokens_.separator_id);

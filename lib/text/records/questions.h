@@ -3,6 +3,8 @@
 //
 //   [CLS] question [SEP] tokens of the paragraph [SEP]
 //
+// with the special tokens of the vocabulary (encoder_vocabulary.h); RoBERTa has two separators after the question.
+//
 // A paragraph that is too long for an input sequence is split into windows. The starts of consecutive windows are
 // `stride` tokens apart, or one window length if `stride` is larger; the last window ends with the paragraph. A token
 // in several windows is scored only in the window with the most context; of several such windows, in the first. The
@@ -15,6 +17,7 @@
 #include <vector>
 
 #include "base/fields.h"
+#include "text/encoder_vocabulary.h"
 #include "text/records/example.h"
 #include "text/records/questions/records.h"
 #include "text/records/sequences.h"
@@ -33,7 +36,8 @@ struct WindowOptions {
             at_least(1));
   }
   // Throws Error(usage) unless `max_length` leaves room for tokens of the paragraph after a question of maximum length.
-  void check() const;
+  // `num_special_tokens`: number of special tokens of an input sequence.
+  void check(int64_t num_special_tokens) const;
 };
 
 // The token range [first, last] of an answer in its paragraph, both ends included; {-1, -1}: no answer.
@@ -81,8 +85,9 @@ class Questions {
  public:
   // Reads a shard of questions, given its header and its token sequences, which the caller has verified (verify() or
   // read_whole_shard()). `name` is the shard's name in messages. No argument needs to outlive the constructor. Throws
-  // Error(usage) for invalid options, and Error(input) for a shard of another kind and for damaged records.
-  Questions(const Sequences& sequences, const io::ShardHeader& header, const WordPieceTokenizer& tokenizer,
+  // Error(usage) for invalid options, and Error(input) for a vocabulary without the tokens of an encoder, a shard of
+  // another kind, and damaged records.
+  Questions(const Sequences& sequences, const io::ShardHeader& header, const Tokenizer& tokenizer,
             const WindowOptions& options, QuestionUse use, const std::string& name);
 
   int64_t size() const { return static_cast<int64_t>(windows_.size()); }  // number of input sequences
@@ -114,7 +119,7 @@ class Questions {
 
   WindowOptions options_;
   QuestionUse question_use_;
-  WordPieceTokenizer::SpecialTokens special_tokens_;
+  EncoderTokens special_tokens_;
   bool may_have_unanswerable_;
   std::vector<Paragraph> paragraphs_;
   std::vector<Question> questions_;

@@ -177,8 +177,8 @@ TEST_CASE("the earlier keys 'of' and 'kept' of pruned mixtures configure origina
 TEST_CASE("keys of norms, residual connections, feed-forward sublayers and logits keep their names and values",
           "[renamed]") {
   for (const char* key :
-       {"model.norm", "model.norm_type", "model.norm_bias", "model.final_norm", "model.residual", "model.gated_ffn",
-        "model.ffn_bias", "model.activation", "model.output_scale", "model.output_soft_cap"})
+       {"model.norm", "model.norm_type", "model.norm_bias", "model.final_norm", "model.first_norm", "model.residual",
+        "model.gated_ffn", "model.ffn_bias", "model.activation", "model.output_scale", "model.output_soft_cap"})
     for (const char* value : {"true", "2.5", "\"parallel-shared\""}) {
       const auto assignments = convert_renamed({key, value}, "test");
       REQUIRE(assignments.size() == 1);

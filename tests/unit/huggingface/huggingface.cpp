@@ -1,6 +1,7 @@
 // Tests of the conversion from and to Hugging Face transformers: config.json, tensor names, added tokens, defaults, and
 // refusals.
 #include <catch2/catch.hpp>
+#include <map>
 #include <set>
 
 #include "base/file.h"
@@ -97,7 +98,12 @@ TEST_CASE("a written config.json reads back to the same settings, and each tenso
            {"bert", R"({"hidden_size": 32, "num_hidden_layers": 2, "hidden_act": "gelu_new"})"},
            {"bert", R"({"architectures": ["BertForQuestionAnswering"], "tie_word_embeddings": false})"},
            {"bert", R"({"architectures": ["BertForSequenceClassification"], "id2label": {"0": "a"}})"},
-           {"bert", R"({"architectures": ["BertForSequenceClassification"], "classifier_dropout": 0})"}}) {
+           {"bert", R"({"architectures": ["BertForSequenceClassification"], "classifier_dropout": 0})"},
+           {"roberta", R"({"hidden_size": 32, "type_vocab_size": 1, "layer_norm_eps": 1e-5})"},
+           {"roberta", R"({"architectures": ["RobertaForMaskedLM"], "tie_word_embeddings": false})"},
+           {"xlm-roberta", R"({"architectures": ["XLMRobertaForSequenceClassification"], "id2label": {"0": "a"}})"},
+           {"xlm-roberta", R"({"architectures": ["XLMRobertaForQuestionAnswering"], "hidden_act": "relu"})"},
+           {"camembert", R"({"architectures": ["CamembertForSequenceClassification"], "classifier_dropout": 0})"}}) {
     INFO(type << " " << text);
     const auto architecture = architectures().make(type, "model_type");
     Settings s = settings_from(type, text, pooler);
@@ -176,6 +182,53 @@ TEST_CASE("an unsupported setting of config.json is refused, and the message nam
   CHECK_THAT(refusal_message("bert", R"({"is_decoder": true})"), Catch::Contains("is_decoder"));
   CHECK_THAT(refusal_message("bert", R"({"architectures": ["BertForTokenClassification"]})"),
              Catch::Contains("BertModel"));
+}
+
+TEST_CASE("positions of RoBERTa count from the row after the padding token", "[huggingface]") {
+  for (const char* type : {"roberta", "xlm-roberta", "camembert"}) {
+    INFO(type);
+    const auto architecture = architectures().make(type, "model_type");
+    Settings s = settings_from(type, R"({"max_position_embeddings": 514, "num_hidden_layers": 1})");
+    CHECK(s["model.max_positions"] == 512);
+    CHECK(s["model.bert.head"] == "words");
+    CHECK(s.count("model.bert.next_sentence") == 0);
+    CHECK(architecture->config(s).at("max_position_embeddings") == 514);
+    CHECK(architecture->config(s).at("pad_token_id") == 1);
+    CHECK(architecture->tensor_prefix() == "roberta.");
+    const TensorNames names = architecture->tensor_names(s);
+    for (const TensorPair& pair : names.pairs)
+      CHECK(pair.num_unused_rows == (pair.huggingface_name == "embeddings.position_embeddings.weight" ? 2 : 0));
+    CHECK(names.aliases.at("lm_head.decoder.weight") == "embeddings.word_embeddings.weight");
+    CHECK(names.aliases.at("lm_head.decoder.bias") == "lm_head.bias");
+    CHECK(architecture->belongs_to_output_head("lm_head.bias"));
+    CHECK(architecture->is_unused("pooler.dense.weight", s));
+    CHECK_THAT(refusal_message(type, R"({"pad_token_id": 0})"), Catch::Contains("pad_token_id"));
+    CHECK_THAT(refusal_message(type, R"({"max_position_embeddings": 2})"), Catch::Contains("more than 2"));
+    CHECK_THAT(refusal_message(type, R"({"position_embedding_type": "relative_key"})"),
+               Catch::Contains("relative_key"));
+    CHECK_THAT(refusal_message(type, R"({"is_decoder": true})"), Catch::Contains("is_decoder"));
+    CHECK_THAT(refusal_message(type, R"({"add_cross_attention": true})"), Catch::Contains("add_cross_attention"));
+    CHECK_THAT(refusal_message(type, R"({"hidden_act": "relu"})"), Catch::Contains("head for masked words"));
+  }
+}
+
+TEST_CASE("the classifier of RoBERTa is a pooler and a dense layer", "[huggingface]") {
+  const auto architecture = architectures().make("roberta", "model_type");
+  Settings s =
+      settings_from("roberta", R"({"architectures": ["RobertaForSequenceClassification"], "num_hidden_layers": 1,
+                     "id2label": {"0": "a", "1": "b", "2": "c"}, "classifier_dropout": 0.3})");
+  CHECK(s["model.bert.head"] == "classes");
+  CHECK(s["model.bert.classes"] == 3);
+  CHECK(s["model.dropout_output"] == 0.3);
+  std::map<std::string, std::string> names;
+  for (const TensorPair& pair : architecture->tensor_names(s).pairs)
+    names[pair.huggingface_name] = pair.multihead_names[0];
+  CHECK(names.at("classifier.dense.weight") == "pooler.weight");
+  CHECK(names.at("classifier.dense.bias") == "pooler.bias");
+  CHECK(names.at("classifier.out_proj.weight") == "head.classes.weight");
+  CHECK(names.count("pooler.dense.weight") == 0);
+  CHECK(settings_from("roberta", "{}", {"classifier.out_proj.weight"})["model.bert.head"] == "classes");
+  CHECK(settings_from("roberta", "{}", {"qa_outputs.weight"})["model.bert.head"] == "span");
 }
 
 TEST_CASE("a BERT head without a format in transformers is refused, and the message names the supported heads",

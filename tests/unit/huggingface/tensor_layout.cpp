@@ -27,7 +27,7 @@ struct Sample {
     }
   }
   size_t num_elements() const {
-    size_t count = 0;
+    auto count = static_cast<size_t>(pair.num_unused_rows * (shapes[0].size() > 1 ? shapes[0][1] : 1));
     for (const auto& parameter : parameters) count += parameter.size();
     return count;
   }
@@ -184,4 +184,26 @@ TEST_CASE("a weight that transformers stores minus 1 reads back with at most one
     CHECK(std::abs(parameter[i] - weight) <= 0x1p-23F);
     if (weight >= 0.5F) CHECK(parameter[i] == weight);  // the difference is exact (Sterbenz 1974)
   }
+}
+
+TEST_CASE("unused rows in front of a parameter are not read, and are written as zeros", "[huggingface]") {
+  std::mt19937 random(5);
+  for (const std::vector<Shape>& shapes : {std::vector<Shape>{{7, 3}}, std::vector<Shape>{{4, 3}, {2, 3}}}) {
+    TensorPair pair = pair_of(shapes.size(), false, 1);
+    pair.num_unused_rows = 2;
+    const Sample sample(pair, shapes, random);
+    std::vector<float> tensor = sample.write();
+    std::vector<float> expected(6, 0.0F);
+    for (const auto& parameter : sample.parameters) expected.insert(expected.end(), parameter.begin(), parameter.end());
+    CHECK(tensor == expected);
+    CHECK(tensor_shape(pair, shapes) == Shape{static_cast<int64_t>(tensor.size()) / 3, 3});
+    std::fill_n(tensor.begin(), 6, 9.0F);
+    int64_t num_read = 0;
+    for (size_t i = 0; i < shapes.size(); ++i) CHECK(sample.read(tensor, i, num_read) == sample.parameters[i]);
+    CHECK(num_read == static_cast<int64_t>(tensor.size()) - 6);
+  }
+  TensorPair groups = pair_of(2, false, 2), transposed = pair_of(1, true, 1);
+  groups.num_unused_rows = transposed.num_unused_rows = 2;
+  CHECK_THROWS_AS(row_ranges(groups, {{4, 3}, {2, 3}}, 0), std::logic_error);
+  CHECK_THROWS_AS(row_ranges(transposed, {{4, 3}}, 0), std::logic_error);
 }

@@ -110,6 +110,18 @@ TEST_CASE("an encoder input without segment numbers belongs to the first segment
   CHECK(!rounding::passes_agree(*model, two_segments, first_segment, 5));
 }
 
+TEST_CASE("a model with one segment gives all tokens this segment", "[bert]") {
+  c10::NoGradGuard no_gradient;
+  std::string toml = tiny_config("");
+  const std::string two_segments = "bert.segments = 2";
+  toml.replace(toml.find(two_segments), two_segments.size(), "bert.segments = 1");
+  auto model = build_perturbed(toml);
+  Input input = random_input({5, 3}, 3);
+  const at::Tensor with_segments = model->hidden(input, {});
+  input.segments = at::Tensor();
+  CHECK(at::equal(model->hidden(input, {}), with_segments));
+}
+
 TEST_CASE("an encoder row is independent of padding and of the other rows, with every stage and for span losses",
           "[bert]") {
   c10::NoGradGuard no_gradient;
@@ -147,12 +159,18 @@ TEST_CASE("invalid options of an encoder and its output heads are rejected; enco
   CHECK(refusal([&] { build(tiny_config("bert.classes = 2\n")); }).find("model.bert.classes") != std::string::npos);
   CHECK(refusal([&] { build(tiny_config("bert.head = 'span'\nbert.next_sentence = true\n")); }).find("next_sentence") !=
         std::string::npos);
+  CHECK(refusal([&] { build(tiny_config("bert.pooler = 'transform'\n")); }).find("model.bert.pooler") !=
+        std::string::npos);
+  CHECK(refusal([&] {
+          build(tiny_config("bert.head = 'span'\nbert.transform_bias = false\n"));
+        }).find("model.bert.transform_bias") != std::string::npos);
   for (const char* key :
        {"transformer-xl.memory = 4\n", "transformer-xl.same_length = true\n", "output_bias = true\n",
         "encoder-decoder.encoder_layers = 2\n", "encoder-decoder.shared_embedding = true\n", "output_cutoffs = [10]\n"})
     CHECK(status_of([&] { build(tiny_config(key)); }) == 2);
-  for (const char* key : {"bert.segments = 2\n", "bert.embedding_norm = true\n", "bert.head = 'span'\n",
-                          "bert.classes = 2\n", "bert.next_sentence = true\n"}) {
+  for (const char* key :
+       {"bert.segments = 2\n", "bert.embedding_norm = true\n", "bert.head = 'span'\n", "bert.classes = 2\n",
+        "bert.next_sentence = true\n", "bert.pooler = 'transform'\n", "bert.transform_bias = false\n"}) {
     const std::string decoder = str("[model]\nlayers = 1\nwidth = 16\nffn = 16\n", key, "[attention]\nheads = 4\n");
     CHECK(refusal([&] { build(decoder); }).find("model.backbone='bert', which has this option") != std::string::npos);
   }

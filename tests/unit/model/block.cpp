@@ -34,13 +34,14 @@ struct LayerCase {
   bool is_gated = false, is_rms = false;
   bool has_biases = true;                // of norms, feed-forward sublayers and attention
   std::string activation = "gelu-tanh";  // smooth, so that gradients equal differences
+  bool has_first_norm = true;
 
   // Returns the lines of [model] with these options.
   std::string lines() const {
     const char *gated = is_gated ? "true" : "false", *bias = has_biases ? "true" : "false";
     return str("norm = '", norm, "'\nresidual = '", residual, "'\ngated_ffn = ", gated, "\nnorm_type = '",
                is_rms ? "rms" : "layer", "'\nnorm_bias = ", bias, "\nffn_bias = ", bias, "\nactivation = '", activation,
-               "'\n");
+               "'\nfirst_norm = ", has_first_norm ? "true" : "false", "\n");
   }
   std::string toml(const std::string& extra_lines = "") const {
     return str("[model]\nlayers = 2\nwidth = 16\nffn = 24\n", lines(), extra_lines,
@@ -84,6 +85,7 @@ at::Tensor logits(LanguageModel& model, const Input& input) { return model.logit
 // A layer and the stacks of the backbones decoder and encoder-decoder as naive loops in double precision.
 struct Reference : reference::NaiveSublayers {
   std::string norm_position, residual;
+  bool has_first_norm = true;
 
   bool has_norms_before() const { return norm_position == "pre" || norm_position == "around"; }
   bool has_output_norms() const { return norm_position == "around" || norm_position == "output"; }
@@ -97,7 +99,8 @@ struct Reference : reference::NaiveSublayers {
     return flatten(norm(name + ".output_norm", rows));
   }
   HiddenStates input_of(const std::string& name, const HiddenStates& x) const {
-    return has_norms_before() ? norm(name + ".norm", x) : x;
+    const bool lacks_norm = !has_first_norm && name.ends_with(".layers.0.self");
+    return has_norms_before() && !lacks_norm ? norm(name + ".norm", x) : x;
   }
   HiddenStates sum_of(const std::string& name, const HiddenStates& x, const std::vector<double>& y) const {
     const HiddenStates sum = add(x, output_of(name, y));
@@ -126,7 +129,7 @@ struct Reference : reference::NaiveSublayers {
 };
 
 Reference make_reference(LanguageModel& model, const LayerCase& c) {
-  Reference r{{model, false}, c.norm, c.residual};
+  Reference r{{model, false}, c.norm, c.residual, c.has_first_norm};
   r.norm_type = c.is_rms ? NormType::rms : NormType::layer;
   const std::map<std::string, Activation> activations{{"relu", Activation::relu},
                                                       {"gelu", Activation::gelu},
@@ -164,6 +167,9 @@ TEST_CASE("a decoder with every norm, residual connection and feed-forward form 
   for (const char* activation : {"relu", "gelu", "gelu-tanh", "silu"})
     cases.push_back({"pre", "sequential", true, true, true, activation});
   cases.push_back({"pre", "sequential", false, false, false, "silu"});
+  for (const auto& [norm, residual] :
+       {std::pair{"pre", "sequential"}, std::pair{"around", "sequential"}, std::pair{"pre", "parallel"}})
+    cases.push_back({norm, residual, true, false, false, "gelu", false});
   for (const LayerCase& c : cases) {
     INFO(c.toml());
     const auto model = build(c.toml());
@@ -184,7 +190,8 @@ TEST_CASE("an encoder-decoder with norms around sublayers or on their outputs ma
   c10::NoGradGuard no_gradient;
   for (const char* norm : {"pre", "post", "around", "output"})
     for (const bool is_rms : {false, true}) {
-      const LayerCase c{norm, "sequential", is_rms, is_rms, !is_rms, "silu"};
+      const bool has_first_norm = std::string(norm) != "around";
+      const LayerCase c{norm, "sequential", is_rms, is_rms, !is_rms, "silu", has_first_norm};
       INFO(c.toml());
       const auto model = build(c.toml("backbone = 'encoder-decoder'\nencoder-decoder.encoder_layers = 1\n"), {30, 20});
       const Input input{random_tokens(2, 6, 30, 1), random_tokens(2, 5, 20, 2)};
@@ -344,7 +351,7 @@ TEST_CASE("options of norms, residual connections, feed-forward sublayers and lo
   const ModelOptions defaults = parse_model_config("").model;
   CHECK((defaults.norm == Norm::pre && defaults.norm_type == NormType::layer && defaults.norm_bias));
   CHECK((defaults.residual == Residual::sequential && !defaults.gated_ffn && defaults.ffn_bias));
-  CHECK((defaults.output_scale == 1 && defaults.output_soft_cap == 0));
+  CHECK((defaults.output_scale == 1 && defaults.output_soft_cap == 0 && defaults.first_norm));
 }
 
 TEST_CASE("contradicting options of norms, residual connections and logits are refused", "[block]") {
@@ -362,6 +369,9 @@ TEST_CASE("contradicting options of norms, residual connections and logits are r
   CHECK(error_of("residual = 'parallel'\n").empty());
   is_refused("norm = 'post'\nresidual = 'parallel'\n", "sequential with model.norm=post");
   is_refused("norm = 'post'\nresidual = 'parallel-shared'\n", "found parallel-shared");
+  is_refused("norm = 'post'\nfirst_norm = false\n", "model.first_norm");
+  is_refused("norm = 'output'\nfirst_norm = false\n", "model.first_norm");
+  is_refused("residual = 'parallel-shared'\nfirst_norm = false\n", "model.residual=parallel-shared");
   is_refused("norm = 'output'\nresidual = 'parallel-shared'\n", "sequential or parallel with model.norm=output");
   is_refused("backbone = 'encoder-decoder'\nresidual = 'parallel'\n", "found model.backbone='encoder-decoder'");
   is_refused("backbone = 'bert'\noutput_scale = 2\n", "found model.backbone='bert'");
@@ -414,6 +424,21 @@ TEST_CASE("the final norm exists for every position of norms except post", "[blo
         CHECK((model->parameters().find(owner + ".norm.weight") != nullptr) == is_expected);
         if (model->has_encoder()) CHECK((model->parameters().find("encoder.norm.weight") != nullptr) == is_expected);
       }
+}
+
+TEST_CASE("only the first layer of each stack lacks a norm before self-attention without model.first_norm", "[block]") {
+  for (const char* backbone : {"decoder", "transformer-xl", "bert", "encoder-decoder"}) {
+    INFO(backbone);
+    const auto model = build_language_model(
+        parse_model_config(str("[model]\nlayers = 2\nwidth = 16\nffn = 8\npositions = 'none'\nbackbone = '", backbone,
+                               "'\nfirst_norm = false\n[attention]\nheads = 2\n")),
+        {30}, at::kMeta);
+    for (const std::string stack : {"encoder", "decoder"}) {
+      if (model->parameters().find(stack + ".layers.0.ffn.norm.weight") == nullptr) continue;
+      CHECK(model->parameters().find(stack + ".layers.0.self.norm.weight") == nullptr);
+      CHECK(model->parameters().find(stack + ".layers.1.self.norm.weight") != nullptr);
+    }
+  }
 }
 
 TEST_CASE("rows repeated for the variants of an interceptor have the outputs of separate passes", "[block]") {

@@ -8,6 +8,7 @@
 #include "base/json_types.h"
 #include "base/text.h"
 #include "io/shard_format.h"
+#include "text/encoder_vocabulary.h"
 #include "text/records/ordered_encoding.h"
 #include "text/records/whole_shard.h"
 
@@ -65,11 +66,15 @@ struct EncodedQuestions {
   uint64_t num_bytes = 0;
 };
 
-EncodedQuestions encode(const SquadParagraph& paragraph, const WordPieceTokenizer& tokenizer, Encoder& encoder) {
+EncodedQuestions encode(const SquadParagraph& paragraph, const Tokenizer& tokenizer, Encoder& encoder) {
   EncodedQuestions out;
   std::vector<int32_t> paragraph_tokens;
   std::vector<TextRange> token_ranges;
-  tokenizer.encode_with_ranges(paragraph.text, paragraph_tokens, token_ranges);
+  if (!encode_with_ranges(tokenizer, encoder, paragraph.text, paragraph_tokens, token_ranges))
+    refuse_input(paragraph.where, "a vocabulary that states which bytes of the paragraph each token encodes",
+                 str("the vocabulary, of the type ", tokenizer.type(), ", does not state them for this paragraph"),
+                 "use a vocabulary of the type wordpiece, or a byte-level vocabulary and text in the form that its "
+                 "normalizer keeps, such as NFC");
   if (paragraph_tokens.empty())
     refuse_input(paragraph.where, "a paragraph with at least one token", "a paragraph without tokens",
                  "remove the paragraph from the file");
@@ -156,7 +161,7 @@ bool may_have_unanswerable(const io::ShardHeader& header) {
   return task.is_object() && task.contains(kUnanswerableKey) && task.at(kUnanswerableKey) == true;
 }
 
-QuestionSummary encode_questions(const Squad& squad, const WordPieceTokenizer& tokenizer, int num_threads,
+QuestionSummary encode_questions(const Squad& squad, const Tokenizer& tokenizer, int num_threads,
                                  io::ShardWriter& writer) {
   QuestionSummary total;
   using Batch = const SquadParagraph*;

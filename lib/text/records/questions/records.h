@@ -41,7 +41,7 @@ bool may_have_unanswerable(const io::ShardHeader& header);
 
 // Writes every question as a record, and encodes each paragraph only once. The result does not depend on the number of
 // threads. Throws Error(input) for a paragraph without tokens.
-QuestionSummary encode_questions(const Squad& squad, const WordPieceTokenizer& tokenizer, int num_threads,
+QuestionSummary encode_questions(const Squad& squad, const Tokenizer& tokenizer, int num_threads,
                                  io::ShardWriter& writer);
 
 // Decodes a record from its fields; `number`, the number of the record from 1, and `name`, the shard's name, are for
