@@ -19,6 +19,8 @@ struct Tokenizers {
   const Tokenizer& source_or_target() const { return source != nullptr ? *source : *target; }
   // Returns the size of the source vocabulary; 0 if the source has no vocabulary of its own.
   int64_t source_size() const { return source != nullptr ? source->size() : 0; }
+  // Returns whether there are two vocabularies that have the same piece for each token.
+  bool have_same_entries() const;
 };
 
 // Returns the tokenizers in a shard's header; `name` is the shard's name in messages. Throws Error(input) if their
