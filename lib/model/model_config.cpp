@@ -29,7 +29,8 @@ void EncoderDecoderOptions::describe(Fields& f) {
   f.field("encoder_layers", encoder_layers, "number of encoder layers; 0: as many as decoder layers (model.layers)",
           between(0, 10000));
   f.field("shared_embedding", shared_embedding,
-          "share one token embedding between source and target, for a joint vocabulary");
+          "share one token embedding between source and target, for a joint vocabulary or two vocabularies with the "
+          "same entries");
   f.field("source_rows", source_rows,
           "number of rows of the source token embedding; 0: the size of the source vocabulary", between(0, 1 << 30));
   f.field(

@@ -19,18 +19,11 @@ namespace {
 
 constexpr const char* kCopyAgain = "copy the file again";
 
-// Length of the language code at the start of a text, and the text without the first match of the regular expression
-// ">>.+<<", which transformers removes wherever it begins.
-struct LanguageCode {
-  size_t length = 0;
-  std::string rest;
-};
-
-LanguageCode find_language_code(std::string_view text) {
-  const size_t begin = text.find(">>"), last = text.rfind("<<");
-  if (begin == text.npos || last == text.npos || last < begin + 3) return {0, std::string(text)};
-  const size_t end = last + 2;
-  return {begin == 0 ? end : 0, std::string(text.substr(0, begin)) + std::string(text.substr(end))};
+// Returns the length of the language code at the start of a text: ">>" up to the first "<<"; 0: none.
+size_t language_code_length(std::string_view text) {
+  if (!text.starts_with(">>")) return 0;
+  const size_t end = text.find("<<");
+  return end == text.npos ? 0 : end + 2;
 }
 
 class MarianEncoder : public Encoder {
@@ -64,10 +57,10 @@ void MarianTokenizer::encode(std::string_view text, std::vector<int32_t>& out) c
     const auto token = token_of_piece_.find(piece);
     out.push_back(token == token_of_piece_.end() ? unknown_id_ : token->second);
   };
-  const LanguageCode code = find_language_code(text);
-  if (code.length > 0) add(std::string(text.substr(0, code.length)));
+  const size_t code_length = language_code_length(text);
+  if (code_length > 0) add(std::string(text.substr(0, code_length)));
   // The text of an unknown piece may be a piece of the other language, which the table has.
-  for (const std::string& piece : sentencepiece_.pieces_of(code.rest)) add(piece);
+  for (const std::string& piece : sentencepiece_.pieces_of(text.substr(code_length))) add(piece);
 }
 
 std::string MarianTokenizer::decode(std::span<const int32_t> tokens) const {
