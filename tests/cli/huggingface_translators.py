@@ -211,7 +211,8 @@ def train_sentencepiece(text, size, folder, name):
     rules = pathlib.Path(folder, "rules.tsv")
     rules.write_text("".join(f"{ord(source):X}\t{' '.join(f'{ord(c):X}' for c in target)}\n" for source, target in RULES.items()))
     sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(text), model_prefix=str(pathlib.Path(folder, name)), vocab_size=size,
-                                             model_type="unigram", normalization_rule_tsv=str(rules), minloglevel=2, bos_id=-1, unk_id=0, eos_id=1)
+                                             model_type="unigram", normalization_rule_tsv=str(rules), minloglevel=2, bos_id=-1, unk_id=0, eos_id=1,
+                                             hard_vocab_limit=False)
     for file in (rules, pathlib.Path(folder, f"{name}.vocab")):
         file.unlink()
     model = pathlib.Path(folder, f"{name}.model")
