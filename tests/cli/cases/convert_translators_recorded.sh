@@ -25,7 +25,7 @@ for folder in "${all[@]}"; do
   diff <(mh-prep cat --ids again.mhs) ids
   expect 0 mh-eval $folder.safetensors $folder.mhs
   # The start token is never generated, so no line has the padding token.
-  expect 0 mh-eval translate $folder.safetensors --beam 2 --max-length-b 8 < text
+  expect 0 mh-eval translate $folder.safetensors text --beam 2 --max-length-b 8
   [ "$(wc -l < out)" -eq "$(wc -l < text)" ] || fail "$folder: expected a line for each line of text"
   ! grep -q "<pad>" out || fail "$folder: the padding token in a translation"
   expect 0 mh-convert --to huggingface $folder.safetensors $folder.back; expect_stderr "in float32; all parameters"
