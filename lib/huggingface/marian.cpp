@@ -168,7 +168,7 @@ class Marian : public Architecture {
 
   Json token_ids(const text::Tokenizers& tokenizers) const override {
     const int32_t end_id = tokenizers.target->end_of_line_id();
-    return {{"eos_token_id", end_id}, {"forced_eos_token_id", end_id}};
+    return Json{{"eos_token_id", end_id}, {"forced_eos_token_id", end_id}};
   }
 
   std::map<std::string, std::string> vocabulary_files(const text::Tokenizers& tokenizers, const Settings& settings,

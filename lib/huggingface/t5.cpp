@@ -1,6 +1,7 @@
 // T5 (Raffel et al. 2020), its form 1.1 (Flan-T5), and mT5 (Xue et al. 2021): an encoder-decoder with pre-norm, RMS
 // norms, no biases, logits that are not scaled, learned biases of distances that the layers of a stack share, and the
 // padding token before the first token of a target. mT5 has the form of T5 1.1 with other defaults.
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -178,7 +179,9 @@ class T5 : public Architecture {
   }
 
   Json token_ids(const text::Tokenizers& tokenizers) const override {
-    return {{"eos_token_id", tokenizers.target->end_of_line_id()}};
+    Json ids = Json::object();
+    ids["eos_token_id"] = tokenizers.target->end_of_line_id();
+    return ids;
   }
 
   std::map<std::string, std::string> vocabulary_files(const text::Tokenizers& tokenizers, const Settings& settings,
