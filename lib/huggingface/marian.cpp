@@ -17,7 +17,7 @@ namespace {
 constexpr const char* kIgnoredKeys[] = {
     "vocab_size",           "decoder_vocab_size",     "num_hidden_layers",  "init_std",          "use_cache",
     "classifier_dropout",   "classif_dropout",        "encoder_layerdrop",  "decoder_layerdrop", "add_bias_logits",
-    "extra_pos_embeddings", "gradient_checkpointing", "is_encoder_decoder", "_num_labels"};
+    "extra_pos_embeddings", "gradient_checkpointing", "is_encoder_decoder", "is_decoder",        "_num_labels"};
 constexpr int64_t kDefaultPaddingToken = 58100;
 
 // Settings of all models; the position of norms and the formula of positions are no settings of this architecture.

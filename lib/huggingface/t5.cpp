@@ -18,9 +18,9 @@ namespace {
 
 // Keys of config.json without effect on the output of the model. vocab_size follows from the tensors; dense_act_fn and
 // is_gated_act repeat feed_forward_proj.
-constexpr const char* kIgnoredKeys[] = {"vocab_size",      "initializer_factor",    "use_cache",   "classifier_dropout",
-                                        "dense_act_fn",    "is_gated_act",          "output_past", "is_encoder_decoder",
-                                        "tokenizer_class", "gradient_checkpointing"};
+constexpr const char* kIgnoredKeys[] = {
+    "vocab_size",  "initializer_factor", "use_cache",  "classifier_dropout", "dense_act_fn",          "is_gated_act",
+    "output_past", "is_encoder_decoder", "is_decoder", "tokenizer_class",    "gradient_checkpointing"};
 // Kinds of attention with a position bias.
 constexpr const char* kBiasedKinds[] = {"encoder.self", "decoder.self"};
 
@@ -72,7 +72,7 @@ class T5 : public Architecture {
 
   const std::vector<SettingPair>& setting_pairs() const override { return pairs_; }
 
-  Settings settings(const JsonConfig& config, const std::set<std::string>&) const override {
+  Settings settings(const JsonConfig& config, const std::set<std::string>& tensor_names) const override {
     Settings result = fixed_settings();
     read_keys(setting_pairs(), config, result);
     result["model.layers"] = config.value("num_decoder_layers", result[kEncoderLayers]);
@@ -83,8 +83,11 @@ class T5 : public Architecture {
     result["attention.head_size"] =
         head_size.get<int64_t>() * result["attention.heads"].get<int64_t>() != width ? head_size : Json(0);
     read_ffn_form(config, result);
-    // A tied output layer reads the hidden states times width^(-1/2).
-    result["model.output_scale"] = result["model.tied"] == true ? 1 / std::sqrt(static_cast<double>(width)) : 1.0;
+    // The tied output layer of T5 reads the hidden states times width^(-1/2), that of T5 1.1 is not tied. transformers
+    // 5 writes tie_word_embeddings = true for both, and the difference as a key of its own.
+    const bool scales_output = config.value("scale_decoder_outputs", result["model.tied"]);
+    if (!scales_output && tensor_names.contains("lm_head.weight")) result["model.tied"] = false;
+    result["model.output_scale"] = scales_output ? 1 / std::sqrt(static_cast<double>(width)) : 1.0;
     for (const char* kind : kBiasedKinds) {
       const std::string prefix = str("attention.", kind, ".t5.");
       result[prefix + "buckets"] = config.value("relative_attention_num_buckets", 32);

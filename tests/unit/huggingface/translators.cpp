@@ -165,6 +165,18 @@ TEST_CASE("tensors of T5 cover both forms of feed-forward sublayers and both out
             ->is_buffer("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"));
 }
 
+TEST_CASE("T5 1.1 of transformers 5 is not tied, although its config.json states so", "[huggingface]") {
+  const std::string keys = R"("tie_word_embeddings": true, "scale_decoder_outputs": false)";
+  Settings s = settings_from("t5", small_config("t5", keys), {"shared.weight", "lm_head.weight"});
+  CHECK(s["model.tied"] == false);
+  CHECK(s["model.output_scale"] == 1.0);
+  s = settings_from("t5", small_config("t5", keys), {"shared.weight"});
+  CHECK(s["model.tied"] == true);
+  CHECK(s["model.output_scale"] == 1.0);
+  s = settings_from("t5", small_config("t5", R"("scale_decoder_outputs": true)"), {"shared.weight"});
+  CHECK(s["model.output_scale"] == 1 / std::sqrt(32.0));
+}
+
 TEST_CASE("settings of encoder-decoders without an equivalent are refused by their keys", "[huggingface]") {
   const std::map<std::string, std::string> marian_keys{{R"("encoder_ffn_dim": 64)", "encoder_ffn_dim"},
                                                        {R"("normalize_before": true)", "normalize_before"},
