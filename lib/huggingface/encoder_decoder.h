@@ -14,6 +14,10 @@ constexpr const char* kSourceRows = "model.encoder-decoder.source_rows";
 constexpr const char* kStartToken = "model.encoder-decoder.start_token";
 constexpr const char* kSourceTable = "encoder.embedding.weight";
 
+// Maximum number of layers of a stack: smaller than kMaxLayers, since both stacks together have up to five times as
+// many tensors per layer as a decoder.
+constexpr int64_t kMaxStackLayers = 2000;
+
 // Returns the number of layers of the encoder.
 int64_t num_encoder_layers(const Settings& settings);
 

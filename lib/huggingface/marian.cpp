@@ -43,8 +43,8 @@ class Marian : public Architecture {
   const std::vector<SettingPair>& setting_pairs() const override {
     static const std::vector<SettingPair> pairs{
         {"d_model", 1024, {"model.width"}},
-        {"decoder_layers", 12, {"model.layers"}, kMaxLayers},
-        {"encoder_layers", 12, {kEncoderLayers}, kMaxLayers},
+        {"decoder_layers", 12, {"model.layers"}, kMaxStackLayers},
+        {"encoder_layers", 12, {kEncoderLayers}, kMaxStackLayers},
         {"decoder_ffn_dim", 4096, {"model.ffn"}},
         {"decoder_attention_heads", 16, {"attention.heads"}},
         {"max_position_embeddings", 1024, {"model.max_positions"}, 1 << 24},

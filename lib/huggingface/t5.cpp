@@ -59,7 +59,7 @@ class T5 : public Architecture {
   explicit T5(const T5Family& family) : family_(family) {
     pairs_ = {{"d_model", 512, {"model.width"}},
               {"d_ff", family.ffn, {"model.ffn"}},
-              {"num_layers", family.layers, {kEncoderLayers}, kMaxLayers},
+              {"num_layers", family.layers, {kEncoderLayers}, kMaxStackLayers},
               {"num_heads", family.heads, {"attention.heads"}},
               {"n_positions", 512, {"model.max_positions"}, 1 << 24},
               {"layer_norm_epsilon", 1e-6, {"model.norm_epsilon"}},
@@ -76,7 +76,7 @@ class T5 : public Architecture {
     Settings result = fixed_settings();
     read_keys(setting_pairs(), config, result);
     result["model.layers"] = config.value("num_decoder_layers", result[kEncoderLayers]);
-    require_size(result["model.layers"], config.path() + ": num_decoder_layers", kMaxLayers);
+    require_size(result["model.layers"], config.path() + ": num_decoder_layers", kMaxStackLayers);
     const Json head_size = config.value("d_kv", 64);
     require_size(head_size, config.path() + ": d_kv", 1 << 16);
     const auto width = result["model.width"].get<int64_t>();
