@@ -110,3 +110,15 @@ TEST_CASE("both vocabularies of a Marian folder are read, and errors name the fi
   write_file_atomically(folder.file("vocab.json"), R"({"</s>": 0, "<unk>": 2})");
   CHECK_THROWS_WITH(load_tokenizers(folder.path.string()), Catch::Contains("vocab.json"));
 }
+
+TEST_CASE("a folder of T5 without tokenizer.json has the vocabulary of spiece.model", "[text]") {
+  const Folder folder;
+  write_file_atomically(folder.file("spiece.model"), sentencepiece_model::source_model());
+  const auto tokenizer = load_tokenizer(folder.path.string());
+  CHECK(tokenizer->type() == "sentencepiece");
+  CHECK(tokenizer->begin_id() == -1);
+  CHECK(tokenizer->piece(tokenizer->end_of_line_id()) == "</s>");
+  CHECK(encode(*tokenizer, "the cats") == TokenIds{4, 5, 6});
+  write_file_atomically(folder.file("tokenizer_config.json"), R"({"tokenizer_class": "AlbertTokenizer"})");
+  CHECK_THROWS_WITH(load_tokenizer(folder.path.string()), Catch::Contains("tokenizer_class"));
+}
