@@ -14,6 +14,7 @@
 #include "conversion/huggingface_folder.h"
 #include "huggingface/architecture.h"
 #include "huggingface/companion_files.h"
+#include "huggingface/encoder_decoder.h"
 #include "huggingface/refusals.h"
 #include "huggingface/tensor_layout.h"
 #include "huggingface/text_part.h"
@@ -111,10 +112,11 @@ class FolderReader {
   // Reads everything but the elements of the tensors. Must precede all other functions.
   void open() {
     Settings settings = architecture_->settings(config_, names_without_prefix_);
-    if (const Json& layers = settings.at("model.layers"); layers > names_without_prefix_.size())
-      refuse_input(config_.path() + ": number of layers",
-                   str("at most ", names_without_prefix_.size(), ", the number of tensors"), layers.dump(),
-                   "copy config.json from the source of the model");
+    for (const char* key : {"model.layers", kEncoderLayers})
+      if (const Json layers = setting_or(settings, key, 0); layers > names_without_prefix_.size())
+        refuse_input(config_.path() + ": number of layers",
+                     str("at most ", names_without_prefix_.size(), ", the number of tensors"), layers.dump(),
+                     "copy config.json from the source of the model");
     settings = read_vocabulary(std::move(settings));
     log_replaced_token_ids();
     log_ignored_keys();
@@ -197,15 +199,34 @@ class FolderReader {
     }
   }
 
-  // Reads the vocabulary and returns the settings. If the folder has more embedding rows than its vocabulary has
+  // Reads the vocabularies and returns the settings. If the folder has more embedding rows than a vocabulary has
   // entries, the returned settings contain the number of rows. Throws Error(input) for missing rows, and for additional
   // rows unless `options_.keep_padded_rows` is set.
   Settings read_vocabulary(Settings settings) {
     tokenizers_ = architecture_->tokenizers(folder_);
     const TensorNames names = architecture_->tensor_names(settings);
-    const io::TensorFiles::Entry& embedding = entry_of(names, names.pairs.front());
-    const int64_t num_embedding_rows = embedding.info.shape.empty() ? 0 : embedding.info.shape[0],
-                  vocabulary_size = tokenizers_.target->size();
+    const int64_t num_padded_rows = padded_rows_of(names, names.pairs.front(), tokenizers_.target->size());
+    if (num_padded_rows > 0) {
+      settings["model.vocabulary_rows"] = num_padded_rows;
+      settings["model.score_padded_rows"] = true;
+    }
+    // The first pair is the only embedding, or that of the target.
+    const auto source_table = std::find_if(names.pairs.begin() + 1, names.pairs.end(), [](const TensorPair& pair) {
+      return pair.multihead_names.front() == kSourceTable;
+    });
+    if (source_table != names.pairs.end())
+      if (const int64_t num_rows = padded_rows_of(names, *source_table, tokenizers_.source_or_target().size());
+          num_rows > 0)
+        settings[kSourceRows] = num_rows;
+    return settings;
+  }
+
+  // Returns the number of rows of a token embedding that has more rows than its vocabulary has entries; 0 if it has
+  // equally many. Throws Error(input) for missing rows, and for additional rows unless `options_.keep_padded_rows` is
+  // set.
+  int64_t padded_rows_of(const TensorNames& names, const TensorPair& pair, int64_t vocabulary_size) const {
+    const io::TensorFiles::Entry& embedding = entry_of(names, pair);
+    const int64_t num_embedding_rows = embedding.info.shape.empty() ? 0 : embedding.info.shape[0];
     if (num_embedding_rows < vocabulary_size || (num_embedding_rows > vocabulary_size && !options_.keep_padded_rows))
       refuse_input(embedding.path + ": " + embedding.info.name,
                    str("a row for each of the ", count_of(vocabulary_size, "entry"), " of the vocabulary"),
@@ -214,13 +235,11 @@ class FolderReader {
                        ? "the vocabulary belongs to another model; copy the vocabulary files of this model"
                        : "if the rows are padding, keep them with --padded-vocabulary; otherwise the "
                          "vocabulary belongs to another model: copy the vocabulary files of this model");
-    if (num_embedding_rows == vocabulary_size) return settings;
-    settings["model.vocabulary_rows"] = num_embedding_rows;
-    settings["model.score_padded_rows"] = true;
+    if (num_embedding_rows == vocabulary_size) return 0;
     log_info(
         str(num_embedding_rows - vocabulary_size,
             " embedding rows past the end of the vocabulary are kept, and are part of the softmax as in transformers"));
-    return settings;
+    return num_embedding_rows;
   }
 
   // Returns the tensor with this name in the folder, or else a tensor under an alternative name; null if the folder has

@@ -13,6 +13,7 @@
 #include "conversion/huggingface_folder.h"
 #include "huggingface/architecture.h"
 #include "huggingface/companion_files.h"
+#include "huggingface/encoder_decoder.h"
 #include "huggingface/tensor_layout.h"
 #include "io/float_formats.h"
 #include "nn/aten.h"
@@ -32,11 +33,11 @@ bool affects_training_only(const std::string& change) {
          change.find("dropout:") != std::string::npos;
 }
 
-// Returns whether a changed setting ("key: old -> new") describes sizes, numbers of heads or biases. Equal parameters
-// can be described in several ways, so the names and shapes of the parameters are compared instead.
+// Returns whether a changed setting ("key: old -> new") describes sizes, numbers of heads or layers, or biases. Equal
+// parameters can be described in several ways, so the names and shapes of the parameters are compared instead.
 bool affects_parameters_only(const std::string& change) {
-  for (const char* key :
-       {".head_size:", ".value_size:", ".value_heads:", ".output_heads:", ".key_value_heads:", ".output_bias:"})
+  for (const char* key : {".head_size:", ".value_size:", ".value_heads:", ".output_heads:", ".key_value_heads:",
+                          ".output_bias:", ".encoder_layers:"})
     if (change.find(key) != std::string::npos) return true;
   return false;
 }
@@ -112,7 +113,11 @@ class FolderWriter {
     names_ = architecture_->tensor_names(settings_);
     num_embedding_rows_ = parameter(names_.pairs.front().multihead_names.front()).master().size(0);
     config_ = architecture_->config(settings_);
-    config_["vocab_size"] = num_embedding_rows_;
+    const auto source_table = parameters_.find(kSourceTable);
+    const bool has_source_table =
+        source_table != parameters_.end() && names_.pairs.front().multihead_names.front() != kSourceTable;
+    architecture_->set_vocabulary_sizes(config_, num_embedding_rows_,
+                                        has_source_table ? source_table->second->master().size(0) : 0);
     const Json token_ids = architecture_->token_ids(loaded_model_.tokenizers);
     has_vocabulary_ = !token_ids.empty();
     config_.update(token_ids);
@@ -137,6 +142,8 @@ class FolderWriter {
         num_embedding_rows_ > vocabulary_size ? Json(num_embedding_rows_) : settings_.at("model.vocabulary_rows");
     settings["model.score_padded_rows"] =
         num_embedding_rows_ > vocabulary_size ? Json(true) : settings_.at("model.score_padded_rows");
+    if (const auto source_rows = settings_.find(kSourceRows); source_rows != settings_.end())
+      settings[kSourceRows] = source_rows->second;
     Config toml_config;
     toml_config.load_text(toml_of(settings), "config.json");
     const model::ModelConfig converted_config = model::ModelConfig::read(toml_config);
@@ -268,8 +275,9 @@ std::vector<std::string> candidate_types(const model::LoadedModel& model, const 
   for (const std::string& name : architectures().names()) {
     const std::string backbone = architectures().make(name, "architecture")->backbone();
     known_backbones.insert(backbone);
-    if (backbone == model.config.model.backbone)
-      candidates.insert(name == preferred_type ? candidates.begin() : candidates.end(), name);
+    if (backbone != model.config.model.backbone) continue;
+    if (name == preferred_type) candidates.insert(candidates.begin(), name);
+    else if (architectures().make(name, "architecture")->is_default_for_writing()) candidates.push_back(name);
   }
   if (candidates.empty())
     refuse_input(model.name,

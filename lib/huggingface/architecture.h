@@ -63,6 +63,9 @@ struct TensorPair {
   int64_t num_unused_rows = 0;
   // Advice in the error for a file without the tensor; null: to copy the folder again.
   const char* missing_advice = nullptr;
+  // Whether the tensor of transformers has a first axis of size 1 that the parameter lacks, as the bias of the output
+  // layer of Marian, (1, V).
+  bool has_leading_axis = false;
 };
 
 struct TensorNames {
@@ -115,6 +118,14 @@ class Architecture {
                                                               const std::string& name) const = 0;
   // Returns the value of model.backbone for this architecture.
   virtual std::string backbone() const = 0;
+  // Adds the sizes of the vocabularies to config.json. `num_rows`, `num_source_rows`: numbers of rows of the token
+  // embedding and of the source token embedding; 0: no embedding of the source alone.
+  virtual void set_vocabulary_sizes(Json& config, int64_t num_rows, int64_t /*num_source_rows*/) const {
+    config["vocab_size"] = num_rows;
+  }
+  // Returns whether conversion::write_folder() may choose this architecture for a model that does not state its
+  // architecture. False if all its models are models of another architecture, too.
+  virtual bool is_default_for_writing() const { return true; }
 };
 
 // Architectures by the value of model_type in config.json.

@@ -82,10 +82,13 @@ const std::vector<UnsupportedTypes>& unsupported_types() {
       {"learned positions that count from 2, and embeddings that may be narrower than the layers", kOther, {"opt"}},
       {"differential attention of its own form", kOther, {"diffllama"}},
       {"factors of its embeddings, attention and residual sums", kOther, {"granite", "minicpm3"}},
-      {"an encoder and a decoder",
-       "use a decoder, or a model of the type bert",
-       {"bart", "encoder-decoder", "fsmt", "longt5", "m2m_100", "marian", "mbart", "mt5", "pegasus", "t5", "t5gemma",
-        "umt5"}},
+      {"an encoder and a decoder of another form",
+       "use an encoder-decoder of the type marian, t5 or mt5",
+       {"bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "encoder-decoder", "fsmt", "led", "longt5",
+        "m2m_100", "mbart", "mvp", "nllb-moe", "pegasus", "pegasus_x", "plbart", "prophetnet", "t5gemma", "udop"}},
+      {"an encoder and a decoder, in which each layer has position biases of its own",
+       "use an encoder-decoder of the type marian, t5 or mt5",
+       {"umt5"}},
   };
   return table;
 }

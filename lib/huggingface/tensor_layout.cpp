@@ -42,6 +42,7 @@ Shape tensor_shape(const TensorPair& pair, const std::vector<Shape>& shapes) {
   Shape shape = shapes.front();
   shape[0] = pair.num_unused_rows + total_rows(shapes);
   if (pair.is_transposed) std::swap(shape[0], shape[1]);
+  if (pair.has_leading_axis) shape.insert(shape.begin(), 1);
   return shape;
 }
 

@@ -119,13 +119,14 @@ class EncoderDecoder : public LanguageModel {
   nn::ParameterList& parameters() override { return parameters_; }
   VocabularySizes vocabulary_sizes() const override { return vocabulary_sizes_; }
   bool has_encoder() const override { return true; }
+  int32_t start_token() const override { return static_cast<int32_t>(options_.encoder_decoder.start_token); }
   int64_t max_positions() const override { return position_encoding_->max_positions(); }
 
   at::Tensor hidden(const Input& input, const nn::ForwardContext& forward_context, DecodingState* state,
                     attention::Observer* observer) override {
     auto* decoding_state = static_cast<TranslationState*>(state);
     const int64_t past_length = decoding_state != nullptr ? decoding_state->length() : 0;
-    at::Tensor x = position_encoding_->add((*embedding_)(input.tokens), past_length);
+    at::Tensor x = position_encoding_->add((*embedding_)(with_start_token(input.tokens, past_length)), past_length);
     x = nn::dropout(x, options_.dropout_embedding, forward_context, "embedding", 0);
     EncoderOutput encoder_output;
     if (past_length > 0) {
@@ -171,6 +172,15 @@ class EncoderDecoder : public LanguageModel {
   const OutputLayer& output_layer() const override { return *output_layer_; }
 
  private:
+  // Returns `tokens` (B, T) with the start token as the first token of each target, if the model has one.
+  // `first_position`: position of the first column of `tokens`.
+  at::Tensor with_start_token(const at::Tensor& tokens, int64_t first_position) const {
+    if (start_token() < 0 || first_position > 0) return tokens;
+    at::Tensor result = tokens.clone();
+    result.select(1, 0).fill_(start_token());
+    return result;
+  }
+
   EncoderOutput encode(const Input& input, const nn::ForwardContext& forward_context, attention::Observer* observer) {
     at::Tensor x = source_position_encoding_->add(
         (source_embedding_ != nullptr ? *source_embedding_ : *embedding_)(input.source), 0);
@@ -199,7 +209,7 @@ class EncoderDecoder : public LanguageModel {
 
 // Throws Error(usage) if options of [model.encoder-decoder] contradict the vocabularies or each other.
 void check_encoder_decoder(const EncoderDecoderOptions& o, const VocabularySizes& sizes) {
-  if (o.shared_embedding && sizes.source > 0)
+  if (o.shared_embedding && sizes.source > 0 && !sizes.same_entries)
     refuse_usage("model.encoder-decoder.shared_embedding", "a joint vocabulary of source and target",
                  str("two vocabularies, of ", sizes.source, " and ", sizes.target, " entries"),
                  "prepare the data with mh-prep translation --vocab");
@@ -208,6 +218,11 @@ void check_encoder_decoder(const EncoderDecoderOptions& o, const VocabularySizes
                  "0, since model.vocabulary_rows is the size of the shared embedding", str(o.source_rows),
                  "leave model.encoder-decoder.source_rows out");
   check_rows("model.encoder-decoder.source_rows", o.source_rows, sizes.source > 0 ? sizes.source : sizes.target);
+  if (o.start_token >= sizes.target)
+    refuse_usage("model.encoder-decoder.start_token",
+                 str("the id of a token, below ", sizes.target, ", the size of the target vocabulary, or -1"),
+                 str(o.start_token),
+                 "set model.encoder-decoder.start_token to an id of mh-prep vocab, or leave it out");
 }
 
 class EncoderDecoderBackbone : public Backbone {

@@ -42,7 +42,8 @@ class DecodingState {
 };
 
 // The input of a model. Tokens beyond the length of a row are padding with arbitrary vocabulary entries. The input of a
-// decoder-only model without padding is its tokens: hidden(Input{tokens}, forward_context).
+// decoder-only model without padding is its tokens: hidden(Input{tokens}, forward_context). The first token of a target
+// is the end-of-line token; a model with a start_token() reads that token in its place.
 struct Input {
   at::Tensor tokens;           // (B, T) int64: tokens of the text; for a translation model, of the target
   at::Tensor source;           // (B, S) int64: tokens of the source, for a translation model
@@ -75,6 +76,9 @@ struct Targets {
 struct VocabularySizes {
   int64_t target = 0;
   int64_t source = 0;  // 0: source and target have a joint vocabulary, or the model has no source
+  // Whether two vocabularies have the same entries with the same ids, so that they can share an embedding, although
+  // they divide text in different ways. Both vocabularies of a Marian model may have the entries of one file.
+  bool same_entries = false;
 };
 
 class LanguageModel {
@@ -85,6 +89,9 @@ class LanguageModel {
   virtual VocabularySizes vocabulary_sizes() const = 0;
   int64_t vocabulary_size() const { return vocabulary_sizes().target; }  // size of the target vocabulary
   virtual bool has_encoder() const { return false; }
+  // Returns the token of the target vocabulary that the decoder reads before the first token of a target, and that no
+  // target contains (model.encoder-decoder.start_token); -1: the decoder reads the end-of-line token.
+  virtual int32_t start_token() const { return -1; }
   virtual int64_t max_positions() const { return 0; }  // number of learned position embeddings; 0: no such embeddings
 
   // Returns the last hidden states (B, T, d), before the output layer, for input.tokens (B, T). With `state`, the

@@ -254,7 +254,7 @@ void LoadedModel::require_unchanged_file() const {
 }
 
 VocabularySizes vocabulary_sizes_of(const text::Tokenizers& tokenizers) {
-  return {tokenizers.target->size(), tokenizers.source_size()};
+  return {tokenizers.target->size(), tokenizers.source_size(), tokenizers.have_same_entries()};
 }
 
 ModelConfig config_of(const io::Checkpoint& checkpoint) {

@@ -29,9 +29,15 @@ void EncoderDecoderOptions::describe(Fields& f) {
   f.field("encoder_layers", encoder_layers, "number of encoder layers; 0: as many as decoder layers (model.layers)",
           between(0, 10000));
   f.field("shared_embedding", shared_embedding,
-          "share one token embedding between source and target, for a joint vocabulary");
+          "share one token embedding between source and target, for a joint vocabulary or two vocabularies with the "
+          "same entries");
   f.field("source_rows", source_rows,
           "number of rows of the source token embedding; 0: the size of the source vocabulary", between(0, 1 << 30));
+  f.field(
+      "start_token", start_token,
+      "id of the token of the target vocabulary that the decoder reads before the first token of a target, and that "
+      "is never generated, such as the padding token of Marian and T5; -1: the end-of-line token",
+      between(-1, 1 << 30));
 }
 
 void TransformerXlOptions::describe(Fields& f) {
@@ -95,6 +101,11 @@ void ModelOptions::describe(Fields& f) {
   f.choice("positions", positions,
            {{Positions::sinusoidal, "sinusoidal"}, {Positions::learned, "learned"}, {Positions::none, "none"}},
            "absolute position embeddings that are added to token embeddings");
+  f.choice(
+      "sinusoids", sinusoids, {{Sinusoids::fairseq, "fairseq"}, {Sinusoids::standard, "standard"}},
+      "formula of sinusoidal positions, sin(p w_k) and cos(p w_k) for k < width/2; fairseq: w_k = "
+      "10000^(-k / (width/2 - 1)), and the first position is 2; standard: w_k = 10000^(-2k / width), and the first "
+      "position is 0, as in Marian");
   f.field("max_positions", max_positions,
           "maximum sequence length with learned position embeddings, in tokens; with other positions a number without "
           "effect, which mh-convert reads and writes as max_position_embeddings",
@@ -240,6 +251,10 @@ ModelConfig ModelConfig::read(Config& config) {
   check_first_norm(c.model);
   const auto layer_counts = backbones().make(c.model.backbone, "model.backbone")->layer_counts(c.model);
   c.attention.read(config, layer_counts);
+  if (c.model.positions != Positions::sinusoidal && c.model.sinusoids != Sinusoids::fairseq)
+    refuse_usage("model.sinusoids", "sinusoidal positions, whose formula the key selects",
+                 c.model.positions == Positions::learned ? "learned positions" : "no positions",
+                 "set model.positions=sinusoidal, or leave model.sinusoids out");
   if (c.model.positions == Positions::sinusoidal && c.model.width % 2 != 0)
     refuse_usage("model.width", "an even width for sinusoidal positions", str(c.model.width),
                  "set model.width to an even number");

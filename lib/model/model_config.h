@@ -25,6 +25,8 @@ enum class Norm { pre, post, around, output };
 // norm(x).
 enum class Residual { sequential, parallel, parallel_shared };
 enum class Positions { sinusoidal, learned, none };
+// The formula of sinusoidal positions (positions.h).
+enum class Sinusoids { fairseq, standard };
 enum class InitScheme { fairseq, bert, transformer_xl };
 enum class InitialMemory { empty, zeros };
 // The pooler of an encoder's task head, for the last hidden state h_0 of the first token. tanh: tanh(W h_0 + b);
@@ -38,6 +40,7 @@ struct EncoderDecoderOptions {
   int64_t encoder_layers = 0;
   bool shared_embedding = false;
   int64_t source_rows = 0;
+  int64_t start_token = -1;
   void describe(Fields& f);
 };
 struct TransformerXlOptions {
@@ -70,6 +73,7 @@ struct ModelOptions {
   bool first_norm = true;
   Residual residual = Residual::sequential;
   Positions positions = Positions::sinusoidal;
+  Sinusoids sinusoids = Sinusoids::fairseq;
   int64_t max_positions = 1024;
   nn::Activation activation = nn::Activation::relu;
   bool gated_ffn = false;

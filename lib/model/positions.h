@@ -9,10 +9,11 @@
 
 namespace mh::model {
 
-// Returns the encodings (length, width) of the positions p = first_position, …, first_position + length - 1: sin(p w_k)
-// for k < width/2, followed by cos(p w_k), with w_k = 10000^(-k / (width/2 - 1)). This is the formula of fairseq, where
-// the first position of a sequence is 2.
-at::Tensor sinusoidal_positions(int64_t first_position, int64_t length, int64_t width, at::Device device);
+// Returns the encodings (length, width) of the positions i = 0, …, length - 1 of a sequence: sin(p w_k) for k <
+// width/2, followed by cos(p w_k). fairseq: w_k = 10000^(-k / (width/2 - 1)) and p = i + 2, since fairseq counts from
+// the padding index + 1. standard: w_k = 10000^(-2k / width) and p = i, as in Vaswani et al. 2017, section 3.5, with
+// all sines before the cosines, as in Marian.
+at::Tensor sinusoidal_positions(Sinusoids sinusoids, int64_t length, int64_t width, at::Device device);
 
 // The position encoding that model.positions selects. `stack_name` is "encoder" or "decoder"; the learned table is the
 // parameter `stack_name`.positions.weight.
@@ -27,9 +28,10 @@ class PositionEncoding {
   int64_t max_positions() const { return position_kind_ == Positions::learned ? max_positions_ : 0; }
 
  private:
-  at::Tensor sinusoids(int64_t length, int64_t width, at::Device device);
+  at::Tensor first_sinusoids(int64_t length, int64_t width, at::Device device);
 
   Positions position_kind_;
+  Sinusoids sinusoid_formula_;
   int64_t max_positions_;
   nn::Parameter* learned_table_ = nullptr;  // (max_positions_, d); null unless position_kind_ is `learned`
   std::mutex grow_mutex_;

@@ -96,9 +96,11 @@ struct Hypothesis {
 };
 
 // Special tokens of the target vocabulary. `end_id`: the token that ends a hypothesis, and that precedes the first
-// token as input of the model. `unknown_id`: the unknown token; -1: the vocabulary has none.
+// token as input of the model. `unknown_id`: the unknown token; -1: the vocabulary has none. `start_id`: the token that
+// the model reads in place of the first end token (model::LanguageModel::start_token()), which extends no hypothesis;
+// -1: none.
 struct SpecialTokens {
-  int32_t end_id = 0, unknown_id = -1;
+  int32_t end_id = 0, unknown_id = -1, start_id = -1;
 };
 
 // Returns the maximum length of a hypothesis in tokens, end token excluded, for a source of `source_length` tokens, end

@@ -58,6 +58,8 @@ std::vector<int32_t> BeamPolicy::excluded_tokens(int64_t length) const {
   std::vector<int32_t> tokens;
   if (length < options_.min_length) tokens.push_back(special_tokens_.end_id);
   if (options_.no_unknown && special_tokens_.unknown_id >= 0) tokens.push_back(special_tokens_.unknown_id);
+  if (special_tokens_.start_id >= 0 && special_tokens_.start_id != special_tokens_.end_id)
+    tokens.push_back(special_tokens_.start_id);
   return tokens;
 }
 

@@ -62,7 +62,7 @@ class BeamPolicy {
   // at the maximum length the end token; -1: no token is forced.
   int32_t forced_token(const Sentence& sentence, const Beam& beam, int64_t length) const;
   // Returns the tokens that must not extend hypotheses with `length` tokens, unless a token is forced: the end token
-  // below the minimum length, and the unknown token if `no_unknown` is set.
+  // below the minimum length, the unknown token if `no_unknown` is set, and the start token.
   std::vector<int32_t> excluded_tokens(int64_t length) const;
   // Replaces the live hypotheses, which have `length` tokens, by their extensions, and finishes hypotheses.
   // `extensions`: best first; with sampling, one for each live hypothesis. In beam search, throws Error(usage) if no

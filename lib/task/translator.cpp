@@ -139,7 +139,8 @@ std::vector<std::vector<search::Hypothesis>> Translator::translate(
     std::vector<search::Sentence> sentences, const NameFunction& name,
     const std::function<void(int64_t num_completed)>& on_progress) {
   for (search::Sentence& s : sentences) truncate_source(s, name);
-  const search::SpecialTokens special_tokens{tokenizers_.target->end_of_line_id(), tokenizers_.target->unknown_id()};
+  const search::SpecialTokens special_tokens{tokenizers_.target->end_of_line_id(), tokenizers_.target->unknown_id(),
+                                             model_.start_token()};
   std::vector<std::vector<search::Hypothesis>> translations(sentences.size());
   std::vector<size_t> order;
   for (size_t i = 0; i < sentences.size(); ++i) {

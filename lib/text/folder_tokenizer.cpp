@@ -37,14 +37,6 @@ std::optional<std::string> read_if_exists(const std::string& path) {
   return read_regular_file(path);
 }
 
-// Returns the text of a token, given its JSON value in a configuration file: a string, or an object with the text as
-// the entry "content". Returns "" for other values.
-std::string token_text(const io::Json& value) {
-  if (value.is_string()) return value;
-  const auto content = value.is_object() ? value.find("content") : value.end();
-  return value.is_object() && content != value.end() && content->is_string() ? content->get<std::string>() : "";
-}
-
 // Returns the type of the tokenizer of a tokenizer.json: byte-bpe or wordpiece if this type gives the same tokens,
 // otherwise tokenizer-json.
 std::string type_of_tokenizer_json(const std::string& text, const std::string& name) {
@@ -161,9 +153,16 @@ class FolderReader {
         set_surrounding_tokens(*sentencepiece);
       return tokenizer;
     }
+    // T5 puts no token in front of a text.
+    if (const auto model = read_if_exists(path("spiece.model"))) {
+      config_.require("tokenizer_class", "T5Tokenizer",
+                      {"T5Tokenizer", "T5TokenizerFast", "MT5Tokenizer", "MT5TokenizerFast"}, kCopyTokenizerJson);
+      return parse_tokenizer(*model, path("spiece.model"));
+    }
     if (std::filesystem::exists(path("vocab.txt"))) return read_wordpiece();
     if (std::filesystem::exists(path("merges.txt"))) return read_byte_bpe();
-    refuse_input(folder_, "a folder with tokenizer.json, tokenizer.model, vocab.json and merges.txt, or vocab.txt",
+    refuse_input(folder_,
+                 "a folder with tokenizer.json, tokenizer.model, spiece.model, vocab.json and merges.txt, or vocab.txt",
                  "none of these files", kCopyTokenizerJson);
   }
 

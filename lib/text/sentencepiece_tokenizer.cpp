@@ -146,6 +146,19 @@ void SentencePieceTokenizer::encode_by_library(std::string_view text, std::vecto
   out.insert(out.end(), ids.begin(), ids.end());
 }
 
+std::vector<std::string> SentencePieceTokenizer::pieces_of(std::string_view text) const {
+  std::vector<std::string> pieces;
+  require(processor_->Encode(absl::string_view(text.data(), text.size()), &pieces), name_,
+          "a SentencePiece model that segments text");
+  return pieces;
+}
+
+std::string SentencePieceTokenizer::text_of(const std::vector<std::string>& pieces) const {
+  std::string text;
+  require(processor_->Decode(pieces, &text), name_, "a SentencePiece model that decodes its pieces");
+  return text;
+}
+
 // Returns whether the tokens of a line are the concatenated tokens of its words. True only if space marks occur only at
 // the start of a piece, the mark alone is a piece (otherwise consecutive unknown pieces are joined across words), and
 // normalisation removes extra spaces.

@@ -14,6 +14,7 @@
 #include "text/byte_bpe.h"
 #include "text/folder_tokenizer.h"
 #include "text/json_tokenizer.h"
+#include "text/marian_tokenizer.h"
 #include "text/sentencepiece_tokenizer.h"
 #include "text/tokenizers.h"
 #include "text/vocabulary_types.h"
@@ -82,9 +83,11 @@ std::unique_ptr<Tokenizer> parse_tokenizer(const std::string& bytes, const std::
     return make_wordpiece_tokenizer(std::move(file.pieces), file.normalisation, name, std::move(file.added_tokens));
   if (file.type == ByteBpeTokenizer::kType)
     return make_byte_bpe_tokenizer(std::move(file.pieces), std::move(file.merges), name, std::move(file.added_tokens));
-  if (file.type == JsonTokenizer::kType || file.type == SentencePieceTokenizer::kType) {
-    auto tokenizer =
-        file.type == JsonTokenizer::kType ? make_json_tokenizer(file, name) : make_sentencepiece_tokenizer(file, name);
+  if (file.type == JsonTokenizer::kType || file.type == SentencePieceTokenizer::kType ||
+      file.type == MarianTokenizer::kType) {
+    auto tokenizer = file.type == JsonTokenizer::kType     ? make_json_tokenizer(file, name)
+                     : file.type == MarianTokenizer::kType ? make_marian_tokenizer(file, name)
+                                                           : make_sentencepiece_tokenizer(file, name);
     if (tokenizer->size() != file.num_entries)
       refuse_input(name + ":3", str("entries ", tokenizer->size(), ", the number of tokens of the tokenizer"),
                    str("entries ", file.num_entries), "copy the file again");
@@ -114,12 +117,17 @@ bool is_checkpoint(const std::string& path) {
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path) {
+std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path) { return std::move(load_tokenizers(path).target); }
+
+Tokenizers load_tokenizers(const std::string& path) {
   // Bounds the memory for files that are not vocabularies. No usable vocabulary is larger, since the header of a
   // checkpoint, which stores the vocabulary, has at most 100 MB.
   constexpr size_t kMaxVocabularyBytes = 256U << 20;
-  if (std::filesystem::is_directory(path)) return read_tokenizer_folder(path);
-  if (is_checkpoint(path)) return std::move(tokenizers_of(io::Checkpoint(path)).target);
+  if (std::filesystem::is_directory(path)) {
+    if (is_marian_folder(path)) return read_marian_folder(path);
+    return {read_tokenizer_folder(path), nullptr};
+  }
+  if (is_checkpoint(path)) return tokenizers_of(io::Checkpoint(path));
   auto source = open_source(path);
   std::string bytes;
   std::vector<char> buffer(1 << 16);
@@ -129,7 +137,7 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path) {
       refuse_input(source->name(), str("a vocabulary of at most ", kMaxVocabularyBytes, " bytes"), "a larger file",
                    "name a vocabulary file");
   }
-  return parse_tokenizer(bytes, source->name());
+  return {parse_tokenizer(bytes, source->name()), nullptr};
 }
 
 }  // namespace mh::text

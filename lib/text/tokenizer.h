@@ -33,7 +33,7 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
   virtual std::string type() const = 0;        // word, byte, char, sentencepiece, subword-nmt, wordpiece, byte-bpe,
-                                               // tokenizer-json
+                                               // tokenizer-json, marian
   virtual int64_t size() const = 0;            // number of vocabulary entries; tokens are in [0, size())
   virtual int32_t end_of_line_id() const = 0;  // end-of-line token; it is also the context of the first token of a text
   virtual int32_t unknown_id() const = 0;      // token of unknown text; -1: none, since every text can be encoded
@@ -66,7 +66,8 @@ uint64_t count_unknown(std::span<const int32_t> tokens, const Tokenizer& tokeniz
 
 // Return the tokenizer of a vocabulary file of any type, of a SentencePiece model or of a tokenizer.json, given the
 // bytes of the file or its path. `name` is the file name in messages. load_tokenizer() also takes the path of a Hugging
-// Face model folder (read_tokenizer_folder()), or of a checkpoint, of which it returns the target vocabulary. Throw
+// Face model folder (read_tokenizer_folder()), or of a checkpoint, of which it returns the target vocabulary, as of the
+// folder of a Marian model (load_tokenizers() in tokenizers.h returns both vocabularies). Throw
 // Error(input) if the content is not a vocabulary or is damaged.
 std::unique_ptr<Tokenizer> parse_tokenizer(const std::string& bytes, const std::string& name);
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path);
@@ -123,7 +124,7 @@ std::string serialize_vocabulary(const std::string& type, const std::vector<Piec
                                  const std::vector<Merge>* merges = nullptr,
                                  const BertNormalisation* normalisation = nullptr,
                                  const AddedTokens& added_tokens = {});
-// Returns the content of a vocabulary file of the type tokenizer-json or sentencepiece, with the members of
+// Returns the content of a vocabulary file of the type tokenizer-json, sentencepiece or marian, with the members of
 // VocabularyFile.
 std::string serialize_embedded_file(const std::string& type, int64_t num_entries, int32_t begin_id, int32_t end_id,
                                     const std::string& embedded_file);
@@ -133,8 +134,9 @@ struct VocabularyFile {
   std::vector<Merge> merges;
   BertNormalisation normalisation;
   AddedTokens added_tokens;
-  // Types tokenizer-json and sentencepiece:
-  std::string embedded_file;           // the content of a tokenizer.json or of a SentencePiece model
+  // Types tokenizer-json, sentencepiece and marian:
+  std::string embedded_file;           // the content of a tokenizer.json or of a SentencePiece model; both parts of
+                                       // a tokenizer of Marian (marian_tokenizer.h)
   int64_t num_entries = 0;             // the number of token ids
   int32_t begin_id = -1, end_id = -1;  // tokens at the start and the end of a text; -1: none
 };

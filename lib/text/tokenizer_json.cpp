@@ -199,6 +199,12 @@ NumberedPieces numbered_pieces(const Json& object, const std::string& name) {
   return pieces;
 }
 
+std::string token_text(const nlohmann::ordered_json& value) {
+  if (value.is_string()) return value;
+  const auto content = value.is_object() ? value.find("content") : value.end();
+  return value.is_object() && content != value.end() && content->is_string() ? content->get<std::string>() : "";
+}
+
 std::vector<Piece> pieces_in_id_order(const NumberedPieces& pieces, const std::string& name) {
   std::vector<Piece> sorted_pieces;
   sorted_pieces.reserve(pieces.size());

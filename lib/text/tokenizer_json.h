@@ -43,6 +43,9 @@ void for_each_numbered_piece(const nlohmann::json& object, const std::string& na
 [[noreturn]] void refuse_repeated_id(const std::string& name, const std::string& piece, const std::string& other_piece);
 // Returns the pieces of a JSON object that maps pieces to distinct ids. Throws the errors of both functions above.
 NumberedPieces numbered_pieces(const nlohmann::json& object, const std::string& name);
+// Returns the text of a token, given its JSON value in a configuration file: a string, or an object with the text as
+// the entry "content". Returns "" for other values.
+std::string token_text(const nlohmann::ordered_json& value);
 // Returns the pieces in the order of their ids. Throws Error(input) for a gap in the ids.
 std::vector<Piece> pieces_in_id_order(const NumberedPieces& pieces, const std::string& name);
 // Returns the names of the flags (kTokenFlags) that are true in the JSON object of an added token.

@@ -16,6 +16,13 @@ constexpr uint64_t kMaxTokenizerBytes = io::kMaxHeaderBytes / 10 * 9 / 4 * 3;
 
 }  // namespace
 
+bool Tokenizers::have_same_entries() const {
+  if (source == nullptr || source->size() != target->size()) return false;
+  for (int64_t token = 0; token < target->size(); ++token)
+    if (source->piece(static_cast<int32_t>(token)) != target->piece(static_cast<int32_t>(token))) return false;
+  return true;
+}
+
 Tokenizers tokenizers_of(const io::ShardHeader& header, const std::string& name) {
   if (const uint64_t bytes = header.tokenizer.size() + header.source_tokenizer.size(); bytes > kMaxTokenizerBytes)
     refuse_input(

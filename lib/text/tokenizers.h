@@ -19,8 +19,13 @@ struct Tokenizers {
   const Tokenizer& source_or_target() const { return source != nullptr ? *source : *target; }
   // Returns the size of the source vocabulary; 0 if the source has no vocabulary of its own.
   int64_t source_size() const { return source != nullptr ? source->size() : 0; }
+  // Returns whether there are two vocabularies that have the same piece for each token.
+  bool have_same_entries() const;
 };
 
+// Returns the tokenizers of a file or folder that load_tokenizer() reads: both vocabularies of a checkpoint, or of the
+// folder of a Marian model, and otherwise one vocabulary as the target. Throws Error(input).
+Tokenizers load_tokenizers(const std::string& path);
 // Returns the tokenizers in a shard's header; `name` is the shard's name in messages. Throws Error(input) if their
 // fingerprints or sizes differ from the header's, or if the tokenizers are too large for the metadata of a checkpoint.
 Tokenizers tokenizers_of(const io::ShardHeader& header, const std::string& name);

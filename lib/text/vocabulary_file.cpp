@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "text/json_tokenizer.h"
+#include "text/marian_tokenizer.h"
 #include "text/sentencepiece_tokenizer.h"
 #include "text/text_bytes.h"
 #include "text/tokenizer.h"
@@ -156,7 +157,8 @@ class VocabularyReader {
   VocabularyFile read() {
     VocabularyFile file;
     file.type = read_entry("type");
-    if (file.type == JsonTokenizer::kType || file.type == SentencePieceTokenizer::kType) {
+    if (file.type == JsonTokenizer::kType || file.type == SentencePieceTokenizer::kType ||
+        file.type == MarianTokenizer::kType) {
       file.num_entries = read_integer("entries");
       file.begin_id = read_integer("begin");
       file.end_id = read_integer("end");

@@ -309,6 +309,8 @@ def add_prepared(corpus, prep):
                 vocabulary = with_small_table(vocabulary)
                 size = options.split()[2]
                 corpus.add("vocabulary", f"sentencepiece-{size}", f"multihead-vocabulary 1\ntype sentencepiece\nentries {size}\nbegin 1\nend 2\nxxh64 {0:016}\n\n".encode() + vocabulary)
+                marian = {"model": base64.b64encode(vocabulary).decode(), "pieces": ["</s>", "<unk>", "\u2581"], "unknown": 1}
+                corpus.add("vocabulary", f"marian-{size}", f"multihead-vocabulary 1\ntype marian\nentries 3\nbegin -1\nend 0\nxxh64 {0:016}\n\n".encode() + json.dumps(marian).encode())
                 config = json.dumps({"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "added_tokens_decoder": {size: {"content": "<pad>", "special": True}}})
                 corpus.add("tokenizer_folder", f"sentencepiece-{size}", b"\x1e".join([b""] * 4 + [config.encode(), b"", b"", vocabulary]))
             corpus.add("vocabulary", options.replace(" ", ""), vocabulary)
@@ -327,8 +329,9 @@ def add_documents(corpus):
 
 def add_refused(corpus):
     """Adds inputs that readers must refuse, since they would exhaust memory or the stack, or make a reader use a value of another type."""
-    num_layers = 10 ** 12                               # more than kMaxLayers of lib/huggingface, in the keys of BERT and GPT-2
-    corpus.add("huggingface_config", "many-layers", json.dumps({"num_hidden_layers": num_layers, "n_layer": num_layers}).encode())
+    num_layers = 10 ** 12                               # more than kMaxLayers of lib/huggingface, in the keys of BERT, GPT-2, T5 and Marian
+    keys = ("num_hidden_layers", "n_layer", "num_layers", "decoder_layers")
+    corpus.add("huggingface_config", "many-layers", json.dumps(dict.fromkeys(keys, num_layers)).encode())
     nested_object = {}
     for _ in range(63):                                 # 65 levels with {} and the header: one more than kMaxJsonDepth of lib/base
         nested_object = {"a": nested_object}

@@ -10,6 +10,7 @@
 
 #include "fixtures/aten.h"
 #include "model/language_model.h"
+#include "model/model_config.h"
 #include "oracle/attention.h"
 
 namespace reference {
@@ -22,6 +23,7 @@ struct NaiveSublayers {
   mh::nn::Activation activation_kind = mh::nn::Activation::relu;
   double epsilon = 1e-5;
   mh::nn::NormType norm_type = mh::nn::NormType::layer;
+  mh::model::Sinusoids sinusoids = mh::model::Sinusoids::fairseq;
 
   double activation(double v) const {
     switch (activation_kind) {
@@ -62,15 +64,18 @@ struct NaiveSublayers {
     }
     return x;
   }
-  // Returns the sinusoidal embeddings (num_positions, d), row-major. As in fairseq, the first position has the
-  // number 2.
+  // Returns the sinusoidal embeddings (num_positions, d), row-major. In the formula of fairseq the first position has
+  // the number 2, in the standard formula the number 0.
   std::vector<double> sinusoidal_positions(size_t num_positions) const {
     std::vector<double> table;
     for (size_t p = 0; p < num_positions; ++p)
       for (int64_t c = 0; c < width; ++c) {
         const int64_t half = width / 2, k = c % half;
-        const double angle = static_cast<double>(p + 2) *
-                             std::exp(-static_cast<double>(k) * std::log(10000.0) / static_cast<double>(half - 1));
+        const double angle =
+            sinusoids == mh::model::Sinusoids::fairseq
+                ? static_cast<double>(p + 2) *
+                      std::exp(-static_cast<double>(k) * std::log(10000.0) / static_cast<double>(half - 1))
+                : static_cast<double>(p) / std::pow(10000.0, static_cast<double>(2 * k) / static_cast<double>(width));
         table.push_back(c < half ? std::sin(angle) : std::cos(angle));
       }
     return table;

@@ -1,9 +1,10 @@
 // Prints the outputs of a model, for comparison with the package `transformers`:
 // model-print [--probabilities] [--steps] MODEL
-// Each line of standard input has the token ids of one sequence and optionally, after a "|", their segments. For each
-// line the program prints the last hidden states of all positions, "|", the logits, "|", and the next-sentence logits
-// if the model has them.
-// --probabilities: prints also "|" and the attention probabilities (layers, h, T, T), from a second forward pass.
+// Each line of standard input has the token ids of one sequence and optionally, after a "|", their segments or, for an
+// encoder-decoder, the token ids of the source. For each line the program prints the last hidden states of all
+// positions, "|", the logits, "|", and the next-sentence logits if the model has them.
+// --probabilities: prints also "|" and the attention probabilities (layers, h, T, T), from a second forward pass; of an
+// encoder-decoder (layers, h, Tq, Tk) in the order of the forward pass.
 // --steps: passes the tokens one at a time to a decoding state, instead of all in one forward pass.
 #include <c10/core/InferenceMode.h>
 
@@ -43,11 +44,11 @@ class ProbabilityPrinter : public mh::attention::Observer {
 };
 
 // Returns the last hidden states of a sequence whose tokens are passed one at a time.
-at::Tensor hidden_by_steps(mh::model::LanguageModel& model, const at::Tensor& tokens) {
+at::Tensor hidden_by_steps(mh::model::LanguageModel& model, const mh::model::Input& input) {
   const auto state = model.new_state();
   std::vector<at::Tensor> steps;
-  for (int64_t i = 0; i < tokens.size(1); ++i)
-    steps.push_back(model.hidden(mh::model::Input(tokens.narrow(1, i, 1)), {}, state.get()));
+  for (int64_t i = 0; i < input.tokens.size(1); ++i)
+    steps.push_back(model.hidden(mh::model::Input(input.tokens.narrow(1, i, 1), input.source), {}, state.get()));
   return at::cat(steps, 1);
 }
 
@@ -66,9 +67,9 @@ int main(int argc, char** argv) try {
   for (std::string line; std::getline(std::cin, line);) {
     const size_t bar = line.find('|');
     mh::model::Input input{parse_row(line.substr(0, bar))};
-    if (bar != line.npos) input.segments = parse_row(line.substr(bar + 1));
-    const at::Tensor hidden =
-        has_steps ? hidden_by_steps(*loaded.model, input.tokens) : loaded.model->hidden(input, {});
+    if (bar != line.npos)
+      (loaded.model->has_encoder() ? input.source : input.segments) = parse_row(line.substr(bar + 1));
+    const at::Tensor hidden = has_steps ? hidden_by_steps(*loaded.model, input) : loaded.model->hidden(input, {});
     print_values(hidden);
     std::printf("| ");
     print_values(loaded.model->logits(hidden));

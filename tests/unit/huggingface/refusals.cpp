@@ -48,7 +48,7 @@ TEST_CASE("a known model without support is refused with the reason", "[huggingf
       {"ALiBi", {"bloom", "mpt"}},
       {"early Falcon files", {"RefinedWeb", "RefinedWebModel"}},
       {"positions that count from 2", {"opt"}},
-      {"an encoder and a decoder", {"t5", "bart", "marian"}}};
+      {"an encoder and a decoder", {"bart", "mbart", "pegasus", "umt5"}}};
   for (const auto& [reason, types] : types_by_reason)
     for (const std::string& type : types) {
       INFO(type);

@@ -116,6 +116,17 @@ TEST_CASE("a tensor of transformers has the rows of its parameters in groups, an
   }
 }
 
+TEST_CASE("the bias of the output layer of Marian has a leading axis of size 1", "[huggingface]") {
+  TensorPair pair = pair_of(1, false, 1);
+  pair.has_leading_axis = true;
+  std::mt19937 random(5);
+  const Sample sample(pair, {{7}}, random);
+  CHECK(tensor_shape(pair, sample.shapes) == Shape{1, 7});
+  CHECK(sample.write() == sample.parameters[0]);
+  int64_t num_read = 0;
+  CHECK(sample.read(sample.parameters[0], 0, num_read) == sample.parameters[0]);
+}
+
 TEST_CASE("the projections of Phi-3 are blocks of unequal sizes", "[huggingface]") {
   // 4 heads and 2 key/value heads of size 3: 12 rows of queries, 6 of keys, 6 of values.
   const std::vector<Shape> shapes{{12, 5}, {6, 5}, {6, 5}};

@@ -121,6 +121,37 @@ TEST_CASE("the encoder-decoder matches a naive reference in double precision, pr
   }
 }
 
+TEST_CASE("standard sinusoids of an encoder-decoder match a naive reference in double precision", "[translation]") {
+  c10::NoGradGuard no_gradient;
+  auto model = build_model(std::string(kTiny).replace(8, 0, "sinusoids = 'standard'\n"));
+  const Input input = random_input({5}, {9}, 7);
+  const auto expected = Reference{{.model = *model, .is_pre_norm = true, .sinusoids = Sinusoids::standard}}(
+      reference::tokens_of_row(input.source, 0, 5), reference::tokens_of_row(input.tokens, 0, 9), 3, 2);
+  const at::Tensor rows = at::tensor(Reference::flatten(expected), at::kDouble).view({9, 16});
+  CHECK(rounding::passes_agree(*model, model->hidden(input, {})[0], rows, 6));
+}
+
+TEST_CASE("an encoder-decoder with a start token reads it instead of the first token of each target", "[translation]") {
+  c10::NoGradGuard no_gradient;
+  auto model = build_model(std::string(kTiny).replace(8, 0, "encoder-decoder.start_token = 29\n")),
+       plain_model = build_model(kTiny);
+  CHECK(model->start_token() == 29);
+  CHECK(plain_model->start_token() == -1);
+  const Input input = random_input({7, 4}, {6, 6}, 5);
+  Input input_with_start{input.tokens.clone(), input.source, input.lengths};
+  input_with_start.tokens.select(1, 0).fill_(29);
+  const at::Tensor expected = logits(*plain_model, input_with_start), original_tokens = input.tokens.clone();
+  CHECK(at::equal(logits(*model, input), expected));
+  CHECK(at::equal(input.tokens, original_tokens));
+  // In decoding only the first token of a target is replaced.
+  auto state = model->new_state();
+  for (int64_t position = 0; position < 6; ++position) {
+    const Input step{input.tokens.narrow(1, position, 1), input.source, {{}, input.lengths.encoder}};
+    CHECK(rounding::passes_agree(*model, model->logits(model->hidden(step, {}, state.get())),
+                                 expected.narrow(1, position, 1), 9));
+  }
+}
+
 TEST_CASE("target logits ignore later target tokens and depend on source tokens, with every stage", "[translation]") {
   c10::NoGradGuard no_gradient;
   for (const std::string& stage : stage_lines()) {
@@ -252,6 +283,13 @@ TEST_CASE("invalid options of an encoder-decoder are rejected, and so are encode
         std::string::npos);
   CHECK(error_of(encoder_decoder + "encoder-decoder.shared_embedding = true\nencoder-decoder.source_rows = 40\n", {30})
             .find("model.encoder-decoder.source_rows") != std::string::npos);
+  CHECK(error_of(encoder_decoder + "encoder-decoder.shared_embedding = true\n", {30, 30, true}).empty());
+  CHECK(error_of(encoder_decoder + "encoder-decoder.start_token = 30\n", {30, 20}).find("below 30") !=
+        std::string::npos);
+  CHECK(error_of("positions = 'none'\nsinusoids = 'standard'\n", {30}).find("model.positions=sinusoidal") !=
+        std::string::npos);
+  CHECK(error_of("encoder-decoder.start_token = 2\n", {30}).find("model.backbone='encoder-decoder'") !=
+        std::string::npos);
   CHECK(error_of(encoder_decoder + "encoder-decoder.source_rows = 19\n", {30, 20})
             .find("at least 20, the size of the vocabulary") != std::string::npos);
   CHECK(error_of(encoder_decoder + "transformer-xl.memory = 5\n", {30}).find("transformer-xl") != std::string::npos);

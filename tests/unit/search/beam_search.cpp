@@ -438,6 +438,29 @@ TEST_CASE("hypothesis scores equal those of teacher forcing and of a batch of on
   }
 }
 
+TEST_CASE("no hypothesis and no sample contains the start token", "[search]") {
+  c10::NoGradGuard no_gradient;
+  auto model = build_peaked(kTiny, {8, 20});
+  const auto sentences = random_sentences({7, 2, 5}, 20);
+  SearchOptions options;
+  options.beam = 4, options.max_length_b = 9;
+  SamplingOptions sampling;
+  sampling.samples = 20;
+  for (const SamplingOptions& sampling_options : {SamplingOptions{}, sampling}) {
+    std::set<int32_t> tokens, tokens_with_start;
+    for (const auto& [start_id, found_tokens] : {std::pair{-1, &tokens}, std::pair{5, &tokens_with_start}})
+      for (const auto& hypotheses :
+           beam_search(*model, sentences, {kSpecialTokens.end_id, kSpecialTokens.unknown_id, start_id}, options,
+                       sampling_options))
+        for (const Hypothesis& h : hypotheses) found_tokens->insert(h.tokens.begin(), h.tokens.end());
+    CHECK(tokens_with_start.count(5) == 0);
+    if (sampling_options.samples > 0) CHECK(tokens.count(5) == 1);
+  }
+  // A start token that also ends a target, as in BART, stays allowed.
+  CHECK(beam_search(*model, sentences, {0, 1, 0}, options)[0][0].tokens ==
+        beam_search(*model, sentences, {0, 1}, options)[0][0].tokens);
+}
+
 TEST_CASE("hypotheses are sorted and distinct, and independent of the order and size of the batch", "[search]") {
   c10::NoGradGuard no_gradient;
   auto model = build_peaked(kTiny, {30, 20});

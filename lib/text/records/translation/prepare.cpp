@@ -21,7 +21,8 @@ struct TranslationOptions {
   PairFilters filters;
   EncodingThreads threads;
   void describe(Fields& f) {
-    f.field("vocab", vocabulary_path, "joint vocabulary of source and target");
+    f.field("vocab", vocabulary_path,
+            "joint vocabulary of source and target, or a translation model, whose vocabularies are used");
     f.field("source_vocab", source_vocabulary_path, "vocabulary of the source; requires --target-vocab");
     f.field("target_vocab", target_vocabulary_path, "vocabulary of the target; requires --source-vocab");
     f.section("", filters);
@@ -81,14 +82,14 @@ void make_translation(const PrepArguments& arguments, const TranslationOptions& 
   const std::string source_path = has_joint_vocabulary ? options.vocabulary_path : options.source_vocabulary_path,
                     target_path = has_joint_vocabulary ? options.vocabulary_path : options.target_vocabulary_path;
   refuse_output_onto(arguments, {source_path, target_path});
-  const auto target = load_tokenizer(target_path);
-  const auto source_tokenizer = has_joint_vocabulary ? nullptr : load_tokenizer(source_path);
-  const Tokenizer& source = has_joint_vocabulary ? *target : *source_tokenizer;
+  Tokenizers tokenizers = load_tokenizers(target_path);
+  if (!has_joint_vocabulary) tokenizers.source = load_tokenizer(source_path);
+  const Tokenizer &target = *tokenizers.target, &source = tokenizers.source_or_target();
   PairBatches text(arguments.inputs, line_ends(arguments, false));
 
-  ShardHeader header = header_of(*target);
+  ShardHeader header = header_of(target);
   // Two equal vocabularies are stored once, as a joint vocabulary.
-  if (source.fingerprint() != target->fingerprint()) {
+  if (source.fingerprint() != target.fingerprint()) {
     header.source_vocabulary_size = source.size();
     header.source_fingerprint = source.fingerprint();
     header.source_tokenizer = source.serialize();
@@ -109,7 +110,7 @@ void make_translation(const PrepArguments& arguments, const TranslationOptions& 
 
   PairSummary summary;
   write_shard(arguments, header, [&](ShardWriter& writer) {
-    summary = encode_pairs(text, source, *target, options.filters, options.threads.num_threads(), writer);
+    summary = encode_pairs(text, source, target, options.filters, options.threads.num_threads(), writer);
     if (summary.num_pairs > 0) return;
     if (summary.num_dropped.empty())
       refuse_empty_inputs(arguments, "pairs of lines", "name a file with at least one pair");
