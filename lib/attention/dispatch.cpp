@@ -185,12 +185,6 @@ bool mask_suits_kernels(const ConstraintInput& c, std::string* why) {
                       "a mask that the fused kernels do not support, such as an additive mask");
 }
 
-bool gpu_window_is_causal(const ConstraintInput& c, std::string* why) {
-  return !c.choice.mask.has_window || c.pass->mask.causal ||
-         report_unmet(why, uses_features(c) ? feature_names(c) + " with " : "",
-                      "a two-sided window, which the GPU kernels do not support");
-}
-
 bool unmixed_value_size_is_head_size(const ConstraintInput& c, std::string* why) {
   const LayerSpec& s = c.layer.layer_spec;
   return s.value_size == s.key_size ||
@@ -210,6 +204,15 @@ bool kernel_supports_types(const ConstraintInput& c, std::string* why) {
   return (p.q.is_cuda() ? c.choice.gpu.kernels != nullptr : are_cpu_kernel_types(p.q, p.k, p.v)) ||
          report_unmet(why, "no kernel for queries, keys and values of the types ", c10::toString(p.q.scalar_type()),
                       ", ", c10::toString(p.k.scalar_type()), ", ", c10::toString(p.v.scalar_type()));
+}
+
+// Returns whether the GPU kernels can apply the window: a two-sided window is one of their logit terms. Requires that
+// "types" is met.
+bool gpu_has_two_sided_window(const ConstraintInput& c, std::string* why) {
+  if (!c.choice.mask.has_window || c.pass->mask.causal) return true;
+  const std::string reason = why_no_gpu_logit_terms(c.layer.type, c.layer.layer_spec, c.choice.matrix.defined(),
+                                                    c.features.has_relative_positions);
+  return reason.empty() || report_unmet(why, "a two-sided window: ", reason);
 }
 
 // Returns whether the project's GPU kernel is at least as fast as SDPA. SDPA is faster in forward passes that need
@@ -289,11 +292,11 @@ constexpr Constraint kConstraints[] = {
     {"faster", Scope::pass, fused_is_faster},
     {"sdpa-features", Scope::kernel, sdpa_has_features, KernelSet{Kernel::sdpa}},
     {"mask", Scope::kernel, mask_suits_kernels, kOwnKernels},
-    {"gpu-window", Scope::kernel, gpu_window_is_causal, KernelSet{Kernel::head_mixing_gpu, Kernel::fused_gpu}},
     {"unmixed-value-size", Scope::kernel, unmixed_value_size_is_head_size, kUnmixedKernels},
     {"unmixed-head-size", Scope::kernel, unmixed_head_size_suits_cpu,
      KernelSet{Kernel::fused_in_place, Kernel::fused_cpu}},
     {"types", Scope::kernel, kernel_supports_types, kOwnKernels},
+    {"gpu-window", Scope::kernel, gpu_has_two_sided_window, KernelSet{Kernel::head_mixing_gpu, Kernel::fused_gpu}},
     {"sdpa-slower", Scope::kernel, sdpa_is_slower, KernelSet{Kernel::fused_gpu}},
     {"in-place-cache", Scope::kernel, has_cache, kInPlaceKernels},
     {"in-place-kind", Scope::kernel, is_decoder_self, kInPlaceKernels},

@@ -79,11 +79,13 @@ SinkProbabilities sink_softmax_by_tensor_ops(const at::Tensor& x, const at::Tens
   at::Tensor logits = x;
   if (attention_mask.defined()) logits = logits.masked_fill(~attention_mask, -INFINITY);
   const at::Tensor head_sinks = sinks.view({1, -1, 1, 1}),
-                   lse = logits.logsumexp({-1}, true).logaddexp(head_sinks);  // (B, h, Tq, 1)
-  at::Tensor p = (logits - lse).exp_();
-  // A sink of -inf does not make lse finite in a fully masked row.
+                   maximum = logits.amax({-1}, true).maximum(head_sinks);  // (B, h, Tq, 1)
+  at::Tensor p = (logits - maximum).exp_();
+  const at::Tensor sink = (head_sinks - maximum).exp(), sum = p.sum(-1, true) + sink;
+  p.div_(sum);
+  // With a sink of -inf, the entries of a fully masked row are NaN.
   if (attention_mask.defined()) p.masked_fill_(~attention_mask, 0);
-  return {p, (head_sinks - lse).exp_()};
+  return {p, sink / sum};
 }
 
 at::Tensor masked_softmax(const at::Tensor& logits, const at::Tensor& attention_mask, const at::Tensor& sinks) {

@@ -135,6 +135,33 @@ class Sigsoftmax(ComposedAttention):
         return F.logsigmoid(logits).add_(logits).softmax(-1)
 
 
+class Alibi(ComposedAttention):
+    """ALiBi for a number of heads that is a power of two."""
+
+    def __init__(self, d, h, f, n):
+        super().__init__(d, h, f, n)
+        slopes = 2.0 ** (-8 * torch.arange(1, h + 1) / h)
+        distances = torch.arange(n).unsqueeze(1) - torch.arange(n)
+        self.register_buffer("bias", -slopes.view(h, 1, 1) * distances, persistent=False)
+
+    def logits(self, q, k):
+        return super().logits(q, k) + self.bias
+
+
+class T5Bias(ComposedAttention):
+    """Position bias of T5 with 32 buckets up to the distance 128 and a table for each layer."""
+
+    def __init__(self, d, h, f, n):
+        super().__init__(d, h, f, n)
+        self.position_bias__weight = nn.Parameter(torch.zeros(32, h))
+        distances = (torch.arange(n).unsqueeze(1) - torch.arange(n)).clamp(min=0)
+        logarithmic = 16 + (torch.log(distances.clamp(min=1) / 16) / math.log(128 / 16) * 16).long()
+        self.register_buffer("buckets", torch.where(distances < 16, distances, logarithmic.clamp(max=31)), persistent=False)
+
+    def logits(self, q, k):
+        return super().logits(q, k) + self.position_bias__weight[self.buckets].permute(2, 0, 1)
+
+
 class RelativePositions(ComposedAttention):
     """Relative positions of Transformer-XL, with its relative shift."""
 
@@ -448,6 +475,8 @@ STAGES = {
     "talking-heads-post": talking_heads_stage(False, True),
     "talking-heads": talking_heads_stage(True, True),
     "sigsoftmax": Stage(Sigsoftmax, "normaliser = 'sigsoftmax'"),
+    "alibi": Stage(Alibi, "position_bias = 'alibi'"),
+    "t5": Stage(T5Bias, "position_bias = 't5'\nt5.shared = false"),
     "relative": Stage(RelativePositions, "score = 'relative'\nrelative.shared_biases = false"),
     "synthesizer-dense": Stage(SynthesizerDense, "score = 'synthesizer-dense'\nsynthesizer-dense.length = {n}"),
     "synthesizer-random": Stage(SynthesizerRandom, "score = 'synthesizer-random'\nsynthesizer-random.length = {n}"),

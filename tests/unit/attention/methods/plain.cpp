@@ -27,7 +27,7 @@ TEST_CASE("multi-head attention matches a naive reference over random shapes and
                has_additive_mask = *rc::gen::arbitrary<bool>();
     sizes.keys = is_cross ? pick(1, 7) : sizes.queries;
     const auto seed = static_cast<uint64_t>(pick(1, 1000000));
-    const std::string sink = *rc::gen::element<std::string>("none", "learned", "zero");
+    const std::string sink = *rc::gen::elementOf(std::vector<std::string>{"none", "learned", "zero"});
     reference::LogitTerms terms;
     terms.soft_cap = *rc::gen::arbitrary<bool>() ? 0.5 * static_cast<double>(pick(1, 6)) : 0;
     Layer l(layer_size_lines(sizes, has_bias) + str("soft_cap = ", terms.soft_cap, "\nsink = '", sink, "'\n"),
