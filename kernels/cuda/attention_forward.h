@@ -117,10 +117,9 @@ MH_DEVICE void for_each_key_tile(const Thread& thread, const AttentionParams& pa
   const T* k_data = row_of(k, b, params.key_head(head), 0);
   const T* v_data = kLoadValues ? row_of(v, b, params.value_head(head), 0) : nullptr;
   const bool has_position_bias = kLogitTerms && params.has_position_bias();
-  const int num_key_ranges = kRelative           ? params.relative.num_key_ranges
-                             : has_position_bias ? params.position_bias.num_key_ranges
-                                                 : 1;
-  for (int range_index = 0; range_index < num_key_ranges; ++range_index) {
+  const int num_bias_ranges = has_position_bias ? params.position_bias.num_key_ranges : 1;
+  for (int range_index = 0; range_index < (kRelative ? params.relative.num_key_ranges : num_bias_ranges);
+       ++range_index) {
     IndexRange range = tile.visible_range;
     if (has_position_bias) {
       range = intersect(tile.visible_range, params.position_bias.key_ranges[range_index]);
