@@ -74,7 +74,7 @@ std::string read_companions(const std::string& folder, const io::JsonConfig& con
   if (has_small_file(folder, kTemplate)) companions[kTemplate] = read_template(folder + "/" + kTemplate);
   const auto tokenizer_config = io::JsonConfig::read_if_exists(folder + "/" + kTokenizerConfig);
   for (const char* key : kTokenizerKeys)
-    if (const Json value = tokenizer_config.value(key, nullptr); !value.is_null())
+    if (const Json value = tokenizer_config.value(key, nullptr); !value.empty())
       companions[kTokenizerConfig][key] = value;
   if (companions.empty()) return "";
   std::string text = companions.dump(-1, ' ', false, Json::error_handler_t::replace);

@@ -79,7 +79,6 @@ const std::vector<UnsupportedTypes>& unsupported_types() {
       {"the settings of early Falcon files",
        "copy the newer folder of the model, whose model_type is falcon",
        {"RefinedWeb", "RefinedWebModel"}},
-      {"learned positions that count from 2, and embeddings that may be narrower than the layers", kOther, {"opt"}},
       {"differential attention of its own form", kOther, {"diffllama"}},
       {"factors of its embeddings, attention and residual sums", kOther, {"granite", "minicpm3"}},
       {"an encoder and a decoder of another form",

@@ -1,6 +1,7 @@
 // Writes vocabularies and their special tokens for transformers.
 #include "huggingface/vocabulary_files.h"
 
+#include <optional>
 #include <string_view>
 
 #include "base/error.h"
@@ -53,12 +54,13 @@ struct SurroundingIds {
   int32_t begin = -1, end = -1;
 };
 
-SurroundingIds surrounding_ids(const text::Tokenizer& tokenizer) {
+// Returns nullopt for a vocabulary that is neither tokenizer-json nor sentencepiece.
+std::optional<SurroundingIds> surrounding_ids(const text::Tokenizer& tokenizer) {
   if (const auto* json = dynamic_cast<const text::JsonTokenizer*>(&tokenizer))
-    return {json->begin_id(), json->end_id()};
+    return SurroundingIds{json->begin_id(), json->end_id()};
   if (const auto* sentencepiece = dynamic_cast<const text::SentencePieceTokenizer*>(&tokenizer))
-    return {sentencepiece->begin_id(), sentencepiece->end_id()};
-  return {tokenizer.begin_id(), tokenizer.end_of_line_id()};
+    return SurroundingIds{sentencepiece->begin_id(), sentencepiece->end_id()};
+  return std::nullopt;
 }
 
 }  // namespace
@@ -66,10 +68,11 @@ SurroundingIds surrounding_ids(const text::Tokenizer& tokenizer) {
 io::Json token_ids(const text::Tokenizer& tokenizer) {
   if (const auto* byte_bpe = dynamic_cast<const text::ByteBpeTokenizer*>(&tokenizer))
     return token_ids(byte_bpe->added_tokens(), {"bos_token", "eos_token", "pad_token"});
-  const SurroundingIds ids = surrounding_ids(tokenizer);
+  const auto ids = surrounding_ids(tokenizer);
   io::Json result = io::Json::object();
-  result["bos_token_id"] = ids.begin < 0 ? io::Json() : io::Json(ids.begin);
-  result["eos_token_id"] = ids.end < 0 ? io::Json() : io::Json(ids.end);
+  if (!ids) return result;
+  result["bos_token_id"] = ids->begin < 0 ? io::Json() : io::Json(ids->begin);
+  result["eos_token_id"] = ids->end < 0 ? io::Json() : io::Json(ids->end);
   return result;
 }
 
@@ -77,23 +80,22 @@ std::map<std::string, std::string> vocabulary_files(const text::Tokenizer& token
                                                     const std::string& name) {
   if (const auto* byte_bpe = dynamic_cast<const text::ByteBpeTokenizer*>(&tokenizer))
     return byte_bpe_files(*byte_bpe, max_length);
-  const auto* sentencepiece = dynamic_cast<const text::SentencePieceTokenizer*>(&tokenizer);
-  if (sentencepiece == nullptr && dynamic_cast<const text::JsonTokenizer*>(&tokenizer) == nullptr)
+  const auto ids = surrounding_ids(tokenizer);
+  if (!ids)
     refuse_vocabulary(tokenizer, name,
                       str(text::JsonTokenizer::kType, ", ", text::ByteBpeTokenizer::kType, " or ",
                           text::SentencePieceTokenizer::kType));
-  const SurroundingIds ids = surrounding_ids(tokenizer);
   io::Json roles = io::Json::object();
-  if (ids.begin >= 0) roles["bos_token"] = tokenizer.piece(ids.begin);
-  if (ids.end >= 0) roles["eos_token"] = tokenizer.piece(ids.end);
+  if (ids->begin >= 0) roles["bos_token"] = tokenizer.piece(ids->begin);
+  if (ids->end >= 0) roles["eos_token"] = tokenizer.piece(ids->end);
   if (tokenizer.unknown_id() >= 0) roles["unk_token"] = tokenizer.piece(tokenizer.unknown_id());
   io::Json config{{"model_max_length", max_length}, {"clean_up_tokenization_spaces", false}};
   config.update(roles);
   std::map<std::string, std::string> files;
-  if (sentencepiece != nullptr) {
+  if (const auto* sentencepiece = dynamic_cast<const text::SentencePieceTokenizer*>(&tokenizer)) {
     files["tokenizer.model"] = sentencepiece->model();
     config["tokenizer_class"] = "LlamaTokenizer";
-    config["add_bos_token"] = ids.begin >= 0;
+    config["add_bos_token"] = ids->begin >= 0;
     config["add_eos_token"] = false;
   } else {
     files["tokenizer.json"] = text::tokenizer_json_text(tokenizer);

@@ -62,6 +62,7 @@ DECODERS = {
     "falcon-groups": ("Falcon", {"new_decoder_architecture": True, "num_kv_heads": 2, "tie_word_embeddings": False}),
     "falcon-sequential": ("Falcon", {"multi_query": False, "parallel_attn": False, "bias": True, "rope_theta": 500.0}),
     "gptj": ("GPTJ", {"rotary_dim": 4, "activation_function": "gelu_new"}),
+    "opt": ("OPT", {"dropout": 0.0}),
     "gpt_neox": ("GPTNeoX", {"rotary_pct": 0.5, "hidden_dropout": 0.1}),
     "gpt_neox-sequential": ("GPTNeoX", {"use_parallel_residual": False, "attention_bias": False, "rotary_emb_base": 500, "tie_word_embeddings": True}),
 }
@@ -262,11 +263,12 @@ def record(*names):
         shutil.rmtree(folder, ignore_errors=True)
         common = {"vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
                   "max_position_embeddings": 64, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": None}
-        if prefix in ("Falcon", "GPTJ"):
-            common[{"Falcon": "ffn_hidden_size", "GPTJ": "n_inner"}[prefix]] = common.pop("intermediate_size")
+        ffn_keys = {"Falcon": "ffn_hidden_size", "GPTJ": "n_inner", "OPT": "ffn_dim"}
+        if prefix in ffn_keys:
+            common[ffn_keys[prefix]] = common.pop("intermediate_size")
         elif prefix != "GPTNeoX":
             common |= {"num_key_value_heads": 2}
-        if prefix not in ("Falcon", "GPTJ", "GPTNeoX", "Phi3"):
+        if prefix not in (*ffn_keys, "GPTNeoX", "Phi3"):
             common |= {"head_dim": 12}
         config = getattr(transformers, f"{prefix}Config")(**json.loads(json.dumps(common | settings)))
         model_class = getattr(transformers, f"{prefix.removesuffix('Text')}ForCausalLM")

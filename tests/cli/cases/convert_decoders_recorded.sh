@@ -16,7 +16,7 @@ mapfile -t all < <(decoders names)
 # Without MH_FULL: one folder of each family, the folders of the cases below, and the conversion back of seven families.
 is_full=${MH_FULL:-}
 [ -n "$is_full" ] || all=(falcon-4 falcon-groups-4 gemma-4 gemma-5 gemma2-4 gemma3_text-5 gpt_neox-4 gpt_neox-sequential-4 gptj-4 llama-4 llama-biases-4
-  llama-yarn-5 mistral-5 olmo2-5 phi3-4 qwen2-4 qwen3-5 smollm3-5)
+  llama-yarn-5 mistral-5 olmo2-5 opt-4 phi3-4 qwen2-4 qwen3-5 smollm3-5)
 # print MODEL FOLDER [OPTION]: prints the outputs of a model for the rows of FOLDER.
 print() { "$programs/model-print" ${3-} "$1" < "$2/rows"; }
 for folder in "${all[@]}"; do

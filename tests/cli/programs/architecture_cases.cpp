@@ -38,6 +38,8 @@ std::string sizes_of(const std::string& type) {
        R"("d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, )"
        R"("decoder_attention_heads": 4, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "max_position_embeddings": 64, )"
        R"("vocab_size": 99, "pad_token_id": 98, "decoder_start_token_id": 98, "eos_token_id": 0)"},
+      {"opt", R"("hidden_size": 32, "ffn_dim": 48, "num_hidden_layers": 2, "num_attention_heads": 4, )"
+              R"("max_position_embeddings": 64)"},
       {"t5", R"("d_model": 32, "d_kv": 12, "d_ff": 48, "num_layers": 2, "num_heads": 4)"}};
   if (const auto entry = sizes.find(type == "mt5" ? "t5" : type); entry != sizes.end()) return entry->second;
   if (Types types{"bert", "roberta", "xlm-roberta", "camembert", "modernbert"}; std::ranges::count(types, type) > 0)
@@ -67,10 +69,14 @@ std::vector<Case> cases_for(const std::string& type) {
                                                                  : "[1, 2, 3, 4, 5, 6]";
   const std::string new_rope = R"({"rope_type": "default", "rope_theta": 500})";
   const bool has_two_ropes = type == "gemma3_text" || type == "modernbert";
-  static const std::map<std::string, const char*> activation_keys{
-      {"falcon", "activation"},           {"gemma2", "hidden_activation"}, {"gemma3_text", "hidden_activation"},
-      {"gpt2", "activation_function"},    {"gptj", "activation_function"}, {"marian", "activation_function"},
-      {"modernbert", "hidden_activation"}};
+  static const std::map<std::string, const char*> activation_keys{{"falcon", "activation"},
+                                                                  {"gemma2", "hidden_activation"},
+                                                                  {"gemma3_text", "hidden_activation"},
+                                                                  {"gpt2", "activation_function"},
+                                                                  {"gptj", "activation_function"},
+                                                                  {"marian", "activation_function"},
+                                                                  {"modernbert", "hidden_activation"},
+                                                                  {"opt", "activation_function"}};
   const auto entry = activation_keys.find(type);
   const char* activation_key = entry == activation_keys.end() ? "hidden_act" : entry->second;
   const auto rope = [&](const std::string& kind, const std::string& numbers) {

@@ -32,7 +32,8 @@ const std::map<std::string, std::string> kSmallConfigs{
      R"("head_dim": 12, "sliding_window": 5, "query_pre_attn_scalar": 7, "sliding_window_pattern": 3, )"},
     {"gpt_neox", ""},
     {"falcon", ""},
-    {"gptj", ""}};
+    {"gptj", ""},
+    {"opt", ""}};
 
 // Returns the sizes of the small model.
 std::string small_sizes(const std::string& type) {
@@ -41,6 +42,7 @@ std::string small_sizes(const std::string& type) {
   const std::string sizes =
       R"("hidden_size": 32, "num_hidden_layers": 5, "num_attention_heads": 4, "max_position_embeddings": 64, )";
   if (type == "falcon") return sizes + R"("ffn_hidden_size": 48)";
+  if (type == "opt") return sizes + R"("ffn_dim": 48)";
   return sizes + R"("intermediate_size": 48)" + (type == "gpt_neox" ? "" : R"(, "num_key_value_heads": 2)");
 }
 
@@ -95,7 +97,8 @@ TEST_CASE("keys missing from config.json of a decoder have the defaults of its c
                             Defaults{"gemma3_text", 2304, 9216, 26, 8, 4, 256, 131072, 1e-6, 1e4, true, "gelu-tanh"},
                             Defaults{"gpt_neox", 6144, 24576, 44, 64, 0, 0, 2048, 1e-5, 1e4, false, "gelu"},
                             Defaults{"falcon", 4544, 18176, 32, 71, 1, 0, 2048, 1e-5, 1e4, true, "gelu"},
-                            Defaults{"gptj", 4096, 16384, 28, 16, 0, 0, 2048, 1e-5, 1e4, false, "gelu-tanh"}}) {
+                            Defaults{"gptj", 4096, 16384, 28, 16, 0, 0, 2048, 1e-5, 1e4, false, "gelu-tanh"},
+                            Defaults{"opt", 768, 3072, 12, 12, 0, 0, 2048, 1e-5, 0, true, "relu"}}) {
     INFO(d.type);
     const Settings s = settings_from(d.type, "{}");
     CHECK(s.at("model.width") == d.width);
@@ -106,12 +109,12 @@ TEST_CASE("keys missing from config.json of a decoder have the defaults of its c
     CHECK(setting_or(s, "attention.head_size", 0) == d.head_size);
     CHECK(s.at("model.max_positions") == d.max_positions);
     CHECK(s.at("model.norm_epsilon") == d.epsilon);
-    CHECK(s.at("attention.rotary.base") == d.base);
+    CHECK(setting_or(s, "attention.rotary.base", 0) == d.base);
     CHECK(s.at("model.tied") == d.is_tied);
     CHECK(s.at("model.activation") == d.activation);
     CHECK(s.at("model.backbone") == "decoder");
-    CHECK(s.at("model.positions") == "none");
-    const bool is_llama_form = !std::set<std::string>{"falcon", "gpt_neox", "gptj"}.contains(d.type);
+    CHECK(s.at("model.positions") == (d.base == 0 ? "learned" : "none"));
+    const bool is_llama_form = !std::set<std::string>{"falcon", "gpt_neox", "gptj", "opt"}.contains(d.type);
     CHECK(s.at("model.norm_type") == (is_llama_form ? "rms" : "layer"));
     CHECK(s.at("model.gated_ffn") == is_llama_form);
   }
@@ -507,6 +510,27 @@ TEST_CASE("GPT-J has adjacent rotary pairs, one norm a layer, and a bias of the 
                Catch::Contains("rotary_dim: expected an even number from 2 to 8"));
 }
 
+TEST_CASE("the positions of OPT begin at the third row, and its norms precede the sublayers by default",
+          "[huggingface]") {
+  const Settings s = small_settings("opt");
+  const TensorNames names = names_of("opt", s);
+  CHECK(pair_named(names, "decoder.embed_positions.weight").num_unused_rows == 2);
+  CHECK(tensor_of(names, "decoder.layers.0.self.norm.bias") == "decoder.layers.0.self_attn_layer_norm.bias");
+  CHECK(tensor_of(names, "decoder.layers.0.ffn.norm.weight") == "decoder.layers.0.final_layer_norm.weight");
+  CHECK(tensor_of(names, "decoder.norm.weight") == "decoder.final_layer_norm.weight");
+  CHECK(s.at("model.norm") == "pre");
+  const Settings post = small_settings("opt", R"("do_layer_norm_before": false, )");
+  CHECK(post.at("model.norm") == "post");
+  CHECK(tensor_of(names_of("opt", post), "decoder.norm.weight").empty());
+  const TensorNames without_bias = names_of("opt", small_settings("opt", R"("enable_bias": false, )"));
+  for (const char* name : {"self.query.bias", "self.output.bias", "ffn.up.bias", "ffn.down.bias"})
+    CHECK(tensor_of(without_bias, std::string("decoder.layers.0.") + name).empty());
+  CHECK(settings_from("opt", R"({"word_embed_proj_dim": 768})").at("model.width") == 768);
+  CHECK_THAT(refusal_message("opt", R"({"word_embed_proj_dim": 512})"), Catch::Contains("word_embed_proj_dim"));
+  CHECK_THAT(refusal_message("opt", R"({"layer_norm_elementwise_affine": false})"),
+             Catch::Contains("layer_norm_elementwise_affine"));
+}
+
 TEST_CASE("Phi-3 fuses its projections in blocks, and has dropouts of its own", "[huggingface]") {
   const Settings s = small_settings("phi3", R"("resid_pdrop": 0.25, "embd_pdrop": 0.5, "attention_dropout": 0.125, )");
   CHECK(s.at("model.dropout_attention") == 0.25);
@@ -576,7 +600,10 @@ TEST_CASE("a written config.json of a decoder has both spellings, all defaults, 
         R"("multi_query": false, "parallel_attn": false, "bias": true, "rope_theta": 500, )",
         R"("multi_query": false, "rope_scaling": {"rope_type": "linear", "factor": 2}, )",
         R"("num_ln_in_parallel_attn": 1, "hidden_dropout": 0.25, "tie_word_embeddings": false, )"}},
-      {"gptj", {"", R"("tie_word_embeddings": true, "resid_pdrop": 0.25, "activation_function": "relu", )"}}};
+      {"gptj", {"", R"("tie_word_embeddings": true, "resid_pdrop": 0.25, "activation_function": "relu", )"}},
+      {"opt",
+       {"", R"("do_layer_norm_before": false, "dropout": 0.25, )", R"("_remove_final_layer_norm": true, )",
+        R"("enable_bias": false, "tie_word_embeddings": false, )"}}};
   CHECK(cases.size() == kSmallConfigs.size());
   for (const auto& [type, variants] : cases)
     for (const std::string& keys : variants) {
@@ -587,10 +614,11 @@ TEST_CASE("a written config.json of a decoder has both spellings, all defaults, 
       CHECK(settings_from(type, written.dump()) == s);
       CHECK(written.at("model_type") == type);
       // Keys whose defaults differ between classes or versions are written, null where that is the value.
-      for (const char* key : {"tie_word_embeddings", "use_cache", "initializer_range", "dtype", "bos_token_id",
-                              "eos_token_id", "pad_token_id"})
+      for (const char* key : {"tie_word_embeddings", "use_cache", type == "opt" ? "init_std" : "initializer_range",
+                              "dtype", "bos_token_id", "eos_token_id", "pad_token_id"})
         CHECK(written.contains(key));
       if (type == "gptj") CHECK((written.contains("rotary_dim") && written.contains("n_positions")));
+      else if (type == "opt") CHECK(written.contains("max_position_embeddings"));
       else
         for (const char* key : {"rope_scaling", "rope_parameters", "max_position_embeddings",
                                 type == "gpt_neox" ? "rotary_emb_base" : "rope_theta"})

@@ -47,7 +47,6 @@ TEST_CASE("a known model without support is refused with the reason", "[huggingf
       {"rotary positions of adjacent elements", {"codegen", "cohere", "glm"}},
       {"ALiBi", {"bloom", "mpt"}},
       {"early Falcon files", {"RefinedWeb", "RefinedWebModel"}},
-      {"positions that count from 2", {"opt"}},
       {"an encoder and a decoder", {"bart", "mbart", "pegasus", "umt5"}}};
   for (const auto& [reason, types] : types_by_reason)
     for (const std::string& type : types) {
