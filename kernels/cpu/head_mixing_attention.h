@@ -21,8 +21,8 @@
 // For 16 heads of size 64 and 512 positions, a tile of 32 queries takes 1026 KiB, and the scratch memory 1295 KiB in
 // the forward pass and 2663 KiB in the backward pass, and 4 KiB more with products in bf16. The packed keys and values
 // of a batch row, which its tiles share, take 4 MiB in the forward pass and 6 MiB in the backward pass, and dK and dV
-// take 2 MiB each for each thread (QueryShare). A soft cap adds its derivatives for one query and all heads to the scratch
-// memory of the backward pass. cpu/head_mixing/decode.h describes the tiling of the decode path.
+// take 2 MiB each for each thread (QueryShare). A soft cap adds its derivatives for one query and all heads to the
+// scratch memory of the backward pass. cpu/head_mixing/decode.h describes the tiling of the decode path.
 //
 // The log-sum-exp has a rounding error of 2^-24 times the largest logit. The recomputed probabilities are therefore
 // divided by their sum, including the sink; otherwise the gradients of a query's logits, and of its sink, would not sum

@@ -6,8 +6,8 @@
 //               cross-attention, if the lengths of the encoder's rows are unknown, the mean covers the keys to which
 //               any head gives a nonzero probability
 //
-// With a sink (attention.sink) both read the probabilities as they are, so that a head that gives most of its mass to
-// the sink is not confident.
+// With a sink (attention.sink) both read the probabilities without rescaling, so that a head that gives most of its
+// mass to the sink is not confident.
 //
 // In sentences the mean of `confidence` covers only queries that are words, and the mean of `received` covers only keys
 // that are words (analysis/word_range.h); the largest probability of a key is taken over all queries that are not

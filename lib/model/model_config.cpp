@@ -36,7 +36,7 @@ void EncoderDecoderOptions::describe(Fields& f) {
   f.field(
       "start_token", start_token,
       "id of the token of the target vocabulary that the decoder reads before the first token of a target, and that "
-      "is never generated, such as the padding token of Marian and T5; -1: the end-of-line token",
+      "is never generated, such as the padding token of a Marian model; -1: the end-of-line token",
       between(-1, 1 << 30));
 }
 

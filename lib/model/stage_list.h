@@ -18,8 +18,8 @@ struct ListedStage {
   bool is_foldable = false;  // the combiner folds into the output projection (AttentionLayer::as_linear_map())
 };
 
-// Returns all transforms, pairings, scores, position biases, normalisers, mixers and combiners, in this order, and within
-// each of these types in the order of their names. Builds one model for each stage, on the device "meta".
+// Returns all transforms, pairings, scores, position biases, normalisers, mixers and combiners, in this order, and
+// within each of these types in the order of their names. Builds one model for each stage, on the device "meta".
 std::vector<ListedStage> list_stages();
 
 }  // namespace mh::model

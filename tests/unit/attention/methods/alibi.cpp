@@ -82,7 +82,7 @@ TEST_CASE("ALiBi is added to relative scores and to Synthesizers", "[alibi]") {
   }
 }
 
-TEST_CASE("pruned heads leave the slopes of the other heads as they are", "[alibi]") {
+TEST_CASE("pruned heads leave the slopes of the other heads unchanged", "[alibi]") {
   const Layer full("heads = 4\nposition_bias = 'alibi'\n", 8, 1);
   AttentionOptions options = full.layer->options_after_pruning({{1, 3}, {1, 3}, {1, 3}});
   FieldLister lister;
