@@ -196,7 +196,7 @@ void check_equations(const AttentionParams& params, const PassTensors<T>& x) {
     RC_ASSERT(actual.size() == expected.size());
     double error = 0, composed_error = 0, magnitude = 0;
     for (size_t i = 0; i < actual.size(); ++i) {
-      const auto difference = [&](double x) { return x == expected[i] ? 0 : std::abs(x - expected[i]); };
+      const auto difference = [&](double result) { return result == expected[i] ? 0 : std::abs(result - expected[i]); };
       error = std::isnan(actual[i]) ? HUGE_VAL : std::max(error, difference(actual[i]));
       composed_error = std::max(composed_error, difference(composed_result[i]));
     }
