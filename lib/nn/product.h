@@ -66,8 +66,9 @@ class DecodingProducts {
 
   // Numbers of rows, ascending, of products in which a row has the bits of a product of kFullRows rows by one thread.
   struct ExactSizes {
-    std::vector<int64_t> of_one_thread;   // of products by one thread
-    std::vector<int64_t> of_all_threads;  // at most kFullRows; of products by `num_threads` threads together
+    std::vector<int64_t> of_one_thread;  // of products by one thread
+    // At most kFullRows; of products by `num_threads` threads together. Empty for a bf16 weight.
+    std::vector<int64_t> of_all_threads;
     int64_t num_threads = 0;
   };
   struct Weights {
