@@ -23,8 +23,7 @@ KeyDistances key_distances(const Mask& mask, int64_t num_queries, int64_t num_ke
   int64_t num_distances = 0;
   for (const PositionRange& range : position_ranges(mask, num_keys)) {
     const int64_t count = num_queries + range.num_keys - 1, max_distance = range.max_distance(num_queries);
-    distances.push_back(
-        at::arange(max_distance, max_distance - count, -1, at::TensorOptions().dtype(at::kLong).device(device)));
+    distances.push_back(max_distance - at::arange(count, at::TensorOptions().dtype(at::kLong).device(device)));
     result.key_ranges.push_back({range.first_key, range.num_keys, num_distances});
     num_distances += count;
   }
