@@ -100,7 +100,7 @@ TEST_CASE("an unsupported architecture is refused in both directions, and no fol
   write_file_atomically(folder.file("config.json"), R"({"model_type": "gpt3"})");
   CHECK(status_of([&] { conversion::read_folder(folder.path, {}); }) == 3);
   CHECK_THROWS_WITH(conversion::read_folder(folder.path, {}),
-                    Catch::Contains("one of: bert, gemma") && Catch::Contains("did you mean 'gpt2'?"));
+                    Catch::Contains("one of: bert, camembert") && Catch::Contains("did you mean 'gpt2'?"));
   const std::string new_folder = folder.file("model");
   CHECK(status_of([&] { conversion::write_folder(make_bert("", "mixer = 'mixhead-a'\n"), new_folder); }) == 3);
   CHECK_FALSE(std::filesystem::exists(new_folder));
