@@ -68,7 +68,7 @@ class Alibi : public PositionBiasStage {
   at::Tensor bias(const Context&, const at::Tensor& distances) override {
     if (device_slopes_.device() != distances.device())
       device_slopes_ = nn::to_device(device_slopes_, distances.device());
-    return device_slopes_.unsqueeze(1) * -distances.abs();
+    return device_slopes_.unsqueeze(1) * (distances.clamp_max(0) - distances.clamp_min(0));  // minus |distance|
   }
 
  private:
