@@ -157,7 +157,7 @@ class FolderWriter {
     for (const std::string& change : changes)
       if (affects_training_only(change)) fit.training_changes.push_back(change);
       else if (!affects_parameters_only(change)) fit.unsupported_changes.push_back(change);
-    if (fit.is_complete()) fit.parameter_difference = parameter_difference(converted_config);
+    if (fit.unsupported_changes.empty()) fit.parameter_difference = parameter_difference(converted_config);
     return fit;
   }
 
@@ -166,8 +166,10 @@ class FolderWriter {
     if (!fit.unsupported_changes.empty())
       refuse("settings that transformers supports",
              "settings that the conversion changes: " + join(fit.unsupported_changes, "; "));
-    if (!fit.has_vocabulary) architecture_->vocabulary_files(loaded_model_.tokenizers, settings_, loaded_model_.name);
-    refuse("the parameters of the architecture in transformers", fit.parameter_difference);
+    if (!fit.parameter_difference.empty())
+      refuse("the parameters of the architecture in transformers", fit.parameter_difference);
+    architecture_->vocabulary_files(loaded_model_.tokenizers, settings_, loaded_model_.name);
+    throw std::logic_error("the architecture supports the vocabulary but has no token ids for it");
   }
 
   void write(OutputFolder& folder, const Fit& fit) const {
@@ -297,7 +299,9 @@ void write_folder(const model::LoadedModel& loaded_model, const std::string& fol
   if (std::filesystem::exists(folder))
     refuse_usage(folder, "a new folder", "an existing folder", "remove the folder, or choose another name");
   // Chooses the first architecture that has all settings of the model. If there is none, the error describes the
-  // architecture with the fewest differences, which the model probably was meant for.
+  // architecture with the fewest differences, which the model probably was meant for. An architecture that refuses its
+  // own config.json does so at the first fault; it counts as kRefusalDifferences differences.
+  constexpr size_t kRefusalDifferences = 4;
   std::optional<Error> first_error;
   std::unique_ptr<FolderWriter> nearest_writer;
   Fit nearest_fit;
@@ -314,7 +318,8 @@ void write_folder(const model::LoadedModel& loaded_model, const std::string& fol
       if (!first_error) first_error = error;
     }
   }
-  if (nearest_writer == nullptr) throw *first_error;
+  if (nearest_writer == nullptr || (first_error && nearest_fit.num_differences() > kRefusalDifferences))
+    throw *first_error;
   if (!nearest_fit.is_complete()) nearest_writer->refuse(nearest_fit);
   OutputFolder output(folder);
   nearest_writer->write(output, nearest_fit);
