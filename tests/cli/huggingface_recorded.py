@@ -138,8 +138,9 @@ def load_tokenizer(folder, transformers):
     if not transformers.__version__.startswith("4.") or not isinstance(config.get("extra_special_tokens"), list):
         return transformers.AutoTokenizer.from_pretrained(folder)
     with tempfile.TemporaryDirectory() as copy:
-        for file in pathlib.Path(folder).glob("*.json"):
-            shutil.copy(file, copy)
+        for file in pathlib.Path(folder).iterdir():
+            if file.suffix in (".json", ".txt"):
+                shutil.copy(file, copy)
         config["additional_special_tokens"] = config.pop("extra_special_tokens")
         pathlib.Path(copy, path.name).write_text(json.dumps(config))
         return transformers.AutoTokenizer.from_pretrained(copy)

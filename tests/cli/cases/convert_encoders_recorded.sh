@@ -102,7 +102,7 @@ for folder in roberta-4 modernbert-4; do
   m=$folder.safetensors
   mh-prep mlm -q --vocab $m documents -o mlm.mhs
   diff <(mh-prep cat --ids mlm.mhs) <(mh-prep mlm -q --vocab $folder documents | mh-prep cat --ids -)
-  expect 0 mh-eval --block 32 $m mlm.mhs
+  expect 0 mh-eval $m mlm.mhs
   mh-prep examples -q --text x --text-b y --label z --labels no,yes --vocab $m examples -o classes.mhs
   mh-prep squad -q --vocab $m questions -o questions.mhs
   expect 0 mh-finetune --init $m --train mlm.mhs --out mlm-$folder $options

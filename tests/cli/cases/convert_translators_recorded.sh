@@ -38,7 +38,8 @@ for folder in "${all[@]}"; do
 done
 
 # Tied tensors are accepted under each of their names; buffers and the table of cross-attention of the first T5 are ignored.
-copy_to_bad() { rm -rf bad; cp -r "$ROOT/tests/cli/recorded/$1" bad; translators weights bad "${@:2}"; }
+# copy_to_bad NAME CHANGE…: writes the recorded folder NAME with changed tensors to the folder bad. The script finds the tokenizer by the name.
+copy_to_bad() { rm -rf bad; cp -r "$ROOT/tests/cli/recorded/$1" "$1-bad"; translators weights "$1-bad" "${@:2}"; mv "$1-bad" bad; }
 while read -r folder forms; do
   copy_to_bad $folder $forms
   expect 0 mh-convert bad -o same

@@ -75,12 +75,12 @@ void check_case(int64_t max_length, Terms terms) {
     dsinks[head] -= std::exp(c.sinks[head] - static_cast<double>(x.lse[i])) * static_cast<double>(x.delta[i]);
   }
   expect_close("dsinks", dsinks, exact_results.dsinks, composed_results.dsinks, exact_results.dsinks_magnitude);
-  // Returns the sums of `terms` (batch, heads, tiles, size) over the batch and the tiles, (heads, size).
-  const auto sum_tiles = [&](const std::vector<float>& terms, size_t size) {
+  // Returns the sums of `addends` (batch, heads, tiles, size) over the batch and the tiles, (heads, size).
+  const auto sum_tiles = [&](const std::vector<float>& addends, size_t size) {
     Doubles sums(static_cast<size_t>(c.heads) * size);
-    const size_t num_head_terms = terms.size() / static_cast<size_t>(c.batch * c.heads);
-    for (size_t i = 0; i < terms.size(); ++i)
-      sums[i / num_head_terms % static_cast<size_t>(c.heads) * size + i % size] += terms[i];
+    const size_t num_head_terms = addends.size() / static_cast<size_t>(c.batch * c.heads);
+    for (size_t i = 0; i < addends.size(); ++i)
+      sums[i / num_head_terms % static_cast<size_t>(c.heads) * size + i % size] += addends[i];
     return sums;
   };
   expect_close("dposition_bias", sum_tiles(dposition_bias, static_cast<size_t>(c.num_bias_distances)),
@@ -125,13 +125,13 @@ TEST_CASE("emulated GPU attention with soft caps, sinks, biases and two-sided wi
 TEST_CASE("kernels of another head size or with relative positions refuse logit terms", "[cuda]") {
   host::EmulatedGpu device;
   const host::Launcher launcher{device}, small_launcher{device, 48 << 10};
-  CHECK(AttentionLaunches<Bf16, 64>::logit_term_constraint(launcher, false) == nullptr);
-  CHECK_THAT(AttentionLaunches<Bf16, 64>::logit_term_constraint(small_launcher, false),
+  using Launches = AttentionLaunches<Bf16, 64>;
+  using LaunchesOfOtherSize = AttentionLaunches<Bf16, 32>;
+  CHECK(Launches::logit_term_constraint(launcher, false) == nullptr);
+  CHECK_THAT(Launches::logit_term_constraint(small_launcher, false),
              Catch::EndsWith("exceed the shared memory of a block"));
-  CHECK_THAT(AttentionLaunches<Bf16, 64>::logit_term_constraint(launcher, true),
-             Catch::EndsWith("with relative positions"));
-  CHECK_THAT(AttentionLaunches<Bf16, 32>::logit_term_constraint(launcher, false),
-             Catch::EndsWith("another head size than 64"));
+  CHECK_THAT(Launches::logit_term_constraint(launcher, true), Catch::EndsWith("with relative positions"));
+  CHECK_THAT(LaunchesOfOtherSize::logit_term_constraint(launcher, false), Catch::EndsWith("another head size than 64"));
   const float sinks[1] = {0}, bias[1] = {0};
   AttentionParams with_soft_cap, with_sinks, with_bias, with_window;
   with_soft_cap.soft_cap = 1, with_sinks.sinks = sinks, with_bias.position_bias.bias = bias, with_window.window = 1;
