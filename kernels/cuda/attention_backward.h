@@ -106,6 +106,7 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionPar
     thread.template wait_group<0>();
     add_biases<Traits::kQueries, kSize>(thread, params, head, shared.q, shared.q_v);
   }
+  if constexpr (kLogitTerms) thread.commit_group();  // as in attention_forward()
 
   const float head_scale = params.head_scales != nullptr ? params.head_scales[b * params.head_scales_stride + head] : 1;
   float lse2[2], delta[2], dscale = 0;

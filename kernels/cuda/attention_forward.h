@@ -196,6 +196,8 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& pa
     thread.template wait_group<0>();
     add_biases<Traits::kQueries, kSize>(thread, params, head, shared.q, shared.q_v);
   }
+  // Without a tile in any key range of the position bias, no later group includes the copies of the queries.
+  if constexpr (kLogitTerms) thread.commit_group();
 
   Accumulator o[kSize / 8];
   float running_max[2] = {-INFINITY, -INFINITY}, running_sum[2] = {0, 0};
