@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <string_view>
 
 #include "base/error.h"
@@ -262,6 +263,10 @@ void write_scaling(const Settings& layer, const RopeFormat& format, bool with_or
 
 }  // namespace
 
+RopeSizes rope_sizes(const Settings& settings) {
+  return {head_size_of(settings), settings.at("model.max_positions").get<int64_t>()};
+}
+
 Settings read_rope(const JsonConfig& config, const std::optional<JsonConfig>& parameters, const RopeFormat& format,
                    double base, const RopeSizes& sizes) {
   const char* rotary_fraction_key =
@@ -294,16 +299,29 @@ Settings read_rope(const JsonConfig& config, const std::optional<JsonConfig>& pa
   return rope;
 }
 
+namespace {
+
+bool has_any_of(const JsonConfig& config, std::initializer_list<const char*> keys) {
+  return std::ranges::any_of(keys, [&](const char* key) { return config.value(key, nullptr) != nullptr; });
+}
+
+// Throws Error(input) for rope_parameters that differ from the rotary positions of the keys `old_keys`.
+[[noreturn]] void refuse_two_spellings(const JsonConfig& config, const std::string& old_keys) {
+  refuse_input(config.path() + ": rope_parameters",
+               str("the rotary positions of ", old_keys, ", which transformers 4 reads"), "other rotary positions",
+               "remove the keys of one of both spellings");
+}
+
+}  // namespace
+
 Settings read_rope(const JsonConfig& config, const RopeFormat& format, const RopeSizes& sizes) {
   const auto scaling = config.object("rope_scaling"), parameters = config.object("rope_parameters");
-  const bool has_old_spelling = scaling || config.value(format.base_key, nullptr) != nullptr;
+  const bool has_old_spelling = has_any_of(config, {"rope_scaling", format.base_key});
   const double base = config.value(format.base_key, format.default_base).get<double>();
   if (!parameters) return read_rope(config, scaling, format, base, sizes);
   Settings rope = read_rope(config, parameters, format, has_old_spelling ? base : format.default_base, sizes);
   if (has_old_spelling && read_rope(config, scaling, format, base, sizes) != rope)
-    refuse_input(config.path() + ": rope_parameters",
-                 str("the rotary positions of ", format.base_key, " and rope_scaling, which transformers 4 reads"),
-                 "other rotary positions", "remove the keys of one of both spellings");
+    refuse_two_spellings(config, str(format.base_key, " and rope_scaling"));
   return rope;
 }
 
@@ -324,9 +342,7 @@ RopeOfTypes read_old_rope_of_types(const JsonConfig& config, const RopeOfTypesFo
 RopeOfTypes read_rope_of_types(const JsonConfig& config, const RopeOfTypesFormat& format, const RopeSizes& sizes) {
   const auto parameters = config.object("rope_parameters");
   if (!parameters) return read_old_rope_of_types(config, format, sizes);
-  const bool has_old_spelling = config.value("rope_scaling", nullptr) != nullptr ||
-                                config.value(format.full.base_key, nullptr) != nullptr ||
-                                config.value(format.sliding_base_key, nullptr) != nullptr;
+  const bool has_old_spelling = has_any_of(config, {"rope_scaling", format.full.base_key, format.sliding_base_key});
   for (const std::string& key : parameters->keys())
     if (key != kFullAttention && key != kSlidingAttention)
       refuse_input(parameters->path() + ": " + key, str("only the keys ", kFullAttention, " and ", kSlidingAttention),
@@ -337,10 +353,7 @@ RopeOfTypes read_rope_of_types(const JsonConfig& config, const RopeOfTypesFormat
   if (has_old_spelling) {
     const RopeOfTypes old_rope = read_old_rope_of_types(config, format, sizes);
     if (old_rope.full != rope.full || old_rope.sliding != rope.sliding)
-      refuse_input(config.path() + ": rope_parameters",
-                   str("the rotary positions of ", format.full.base_key, ", ", format.sliding_base_key,
-                       " and rope_scaling, which transformers 4 reads"),
-                   "other rotary positions", "remove the keys of one of both spellings");
+      refuse_two_spellings(config, str(format.full.base_key, ", ", format.sliding_base_key, " and rope_scaling"));
   }
   return rope;
 }
