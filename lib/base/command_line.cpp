@@ -48,6 +48,14 @@ CLI::Option* add_format_option(CLI::App& app, std::string& format, const std::st
       ->check(one_of({"table", "json"}));
 }
 
+void refuse_options(const std::vector<CLI::Option*>& options, const std::string& expected, const std::string& found,
+                    const std::string& alternative) {
+  for (const CLI::Option* option : options)
+    if (option->count() > 0)
+      refuse_usage(option->get_name(), expected, found,
+                   str(alternative, alternative.empty() ? "" : ", or ", "leave ", option->get_name(), " out"));
+}
+
 // During declare(), adds an option for the field. During store_values(), after parsing, returns whether the option was
 // given and sets `text` to its value in TOML syntax.
 bool CommandLineFields::visit(const Field& field, std::string& text) {

@@ -38,6 +38,12 @@ CLI::Option* add_format_option(CLI::App& app, std::string& format, const std::st
 CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector<std::string>& values, const std::string& help,
                       const std::string& type);
 
+// Throws Error(usage) for the first of `options` that is on the command line, whatever its value: an option that has no
+// effect is refused even if its value is the default. `expected`, `found`: parts of the error. `alternative`: advice
+// other than to leave the option out, such as "pass --data"; empty: none.
+void refuse_options(const std::vector<CLI::Option*>& options, const std::string& expected, const std::string& found,
+                    const std::string& alternative = "");
+
 class CommandLineFields : public Fields {
  public:
   explicit CommandLineFields(CLI::App& app) : app_(app) {}

@@ -3,6 +3,7 @@
 
 #include <toml++/toml.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
@@ -69,6 +70,13 @@ std::string name_in_layer(const std::string& tensor_name, const std::string& lay
 Json setting_or(const Settings& settings, const std::string& key, const Json& default_value) {
   const auto setting = settings.find(key);
   return setting == settings.end() ? default_value : setting->second;
+}
+
+int64_t head_size_of(const Settings& settings) {
+  const auto head_size = setting_or(settings, "attention.head_size", 0).get<int64_t>();
+  if (head_size > 0) return head_size;
+  return settings.at("model.width").get<int64_t>() /
+         std::max<int64_t>(1, settings.at("attention.heads").get<int64_t>());
 }
 
 Json activation_of(const JsonConfig& config, const char* key, const char* default_value) {

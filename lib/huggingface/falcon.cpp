@@ -26,12 +26,6 @@ int64_t key_value_heads_of(const Settings& settings) {
   return std::max<int64_t>(1, key_value_heads > 0 ? key_value_heads : settings.at("attention.heads").get<int64_t>());
 }
 
-// All heads have the size width / heads.
-RopeSizes sizes_of(const Settings& settings) {
-  const auto heads = std::max<int64_t>(1, settings.at("attention.heads").get<int64_t>());
-  return {settings.at("model.width").get<int64_t>() / heads, settings.at("model.max_positions").get<int64_t>()};
-}
-
 class Falcon : public Decoder {
  public:
   const std::vector<SettingPair>& setting_pairs() const override {
@@ -85,7 +79,7 @@ class Falcon : public Decoder {
     result["attention.key_value_heads"] = key_value_heads == heads ? 0 : key_value_heads;
 
     Settings layer{{"transform", Json::array({"rotary"})}};
-    layer.merge(read_rope(config, kRope, sizes_of(result)));
+    layer.merge(read_rope(config, kRope, rope_sizes(result)));
     for (const auto& [key, value] : layer) result["attention." + key] = value;
     for (const char* key : kIgnoredKeys) config.value(key, nullptr);
     return result;
@@ -141,7 +135,7 @@ class Falcon : public Decoder {
                    {"parallel_attn", residual != "sequential"},
                    {"num_ln_in_parallel_attn", nullptr}});
     if (has_new_architecture) config["num_ln_in_parallel_attn"] = residual == "parallel" ? 2 : 1;
-    write_rope(layers.of_layer(0), kRope, sizes_of(settings), config);
+    write_rope(layers.of_layer(0), kRope, rope_sizes(settings), config);
     add_common_keys(config);
     return config;
   }

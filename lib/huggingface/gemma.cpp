@@ -93,11 +93,7 @@ Json soft_cap_of(const Json& cap) { return cap == 0 ? Json() : cap; }
 // Returns the type of each layer. Without layer_types, every layer whose number, from 1, is a multiple of `pattern` is
 // without a window.
 std::vector<std::string> gemma_layer_types(const JsonConfig& config, size_t num_layers, int64_t pattern) {
-  std::vector<std::string> types = layer_types(config, num_layers);
-  if (types.empty())
-    for (size_t i = 0; i < num_layers; ++i)
-      types.emplace_back((static_cast<int64_t>(i) + 1) % pattern == 0 ? kFullAttention : kSlidingAttention);
-  return types;
+  return layer_types_or(config, num_layers, [&](int64_t i) { return (i + 1) % pattern != 0; });
 }
 
 void refuse_both_directions(const JsonConfig& config) {
@@ -134,7 +130,7 @@ class CappedGemma : public LlamaForm {
     if (!(scalar > 0))
       refuse_input(config.path() + ": query_pre_attn_scalar", "a number greater than 0", Json(scalar).dump(),
                    "copy config.json from the source of the model");
-    result["attention.scale"] = scalar == default_scalar(result) ? 0.0 : 1 / std::sqrt(scalar);
+    result["attention.scale"] = scalar == static_cast<double>(head_size_of(result)) ? 0.0 : 1 / std::sqrt(scalar);
     return result;
   }
 
@@ -155,14 +151,6 @@ class CappedGemma : public LlamaForm {
   }
 
  private:
-  // Returns the value of query_pre_attn_scalar for the scale 1/sqrt(head size).
-  static double default_scalar(const Settings& settings) {
-    const auto head_size = settings.at("attention.head_size").get<int64_t>();
-    return static_cast<double>(head_size > 0 ? head_size
-                                             : settings.at("model.width").get<int64_t>() /
-                                                   settings.at("attention.heads").get<int64_t>());
-  }
-
   SoftCaps default_caps_;
 };
 
@@ -173,14 +161,9 @@ class Gemma2 : public CappedGemma {
  protected:
   LayerSettings read_layers(const JsonConfig& config, const Settings& layer, const RopeSizes& sizes,
                             size_t num_layers) const override {
-    Settings settings = LlamaForm::read_layers(config, layer, sizes, 1).of_layer(0);
-    const int64_t window = sliding_window(config, kDefaultWindow);
-    LayerSettings layers;
-    for (const std::string& type : gemma_layer_types(config, num_layers, kGemma2Pattern)) {
-      settings["window"] = type == kSlidingAttention ? window : 0;
-      layers.add(settings);
-    }
-    return layers;
+    return layers_of_types(gemma_layer_types(config, num_layers, kGemma2Pattern),
+                           LlamaForm::read_layers(config, layer, sizes, 1).of_layer(0),
+                           sliding_window(config, kDefaultWindow));
   }
 
   void write_layers(const LayerSettings& layers, const RopeSizes& sizes, Json& config) const override {
@@ -200,16 +183,8 @@ class Gemma3 : public CappedGemma {
                             size_t num_layers) const override {
     const auto pattern = config.value("sliding_window_pattern", kDefaultPattern).get<int64_t>();
     require_size(pattern, config.path() + ": sliding_window_pattern", kMaxLayers);
-    const RopeOfTypes rope = read_rope_of_types(config, kGemma3Rope, sizes);
-    Settings full = layer, sliding = layer;
-    full["window"] = 0;
-    sliding["window"] = sliding_window(config, kDefaultWindow);
-    full.insert(rope.full.begin(), rope.full.end());
-    sliding.insert(rope.sliding.begin(), rope.sliding.end());
-    LayerSettings layers;
-    for (const std::string& type : gemma_layer_types(config, num_layers, pattern))
-      layers.add(type == kFullAttention ? full : sliding);
-    return layers;
+    return layers_of_types(gemma_layer_types(config, num_layers, pattern), layer,
+                           sliding_window(config, kDefaultWindow), read_rope_of_types(config, kGemma3Rope, sizes));
   }
 
   void write_layers(const LayerSettings& layers, const RopeSizes& sizes, Json& config) const override {

@@ -47,7 +47,7 @@ class GptNeoX : public Decoder {
     result["model.residual"] = config.value("use_parallel_residual", true) ? "parallel" : "sequential";
     result["model.activation"] = activation_of(config, "hidden_act", "gelu");
     Settings layer{{"transform", Json::array({"rotary"})}};
-    layer.merge(read_rope(config, kRope, sizes_of(result)));
+    layer.merge(read_rope(config, kRope, rope_sizes(result)));
     for (const auto& [key, value] : layer) result["attention." + key] = value;
     for (const char* key : kIgnoredKeys) config.value(key, nullptr);
     return result;
@@ -101,17 +101,10 @@ class GptNeoX : public Decoder {
     set_keys(setting_pairs(), settings, config);
     config["use_parallel_residual"] = setting_or(settings, "model.residual", "sequential") == "parallel";
     config["hidden_act"] = huggingface_activation(settings.at("model.activation"));
-    write_rope(layers.of_layer(0), kRope, sizes_of(settings), config);
+    write_rope(layers.of_layer(0), kRope, rope_sizes(settings), config);
     config["classifier_dropout"] = 0.1;
     add_common_keys(config);
     return config;
-  }
-
- private:
-  // All heads have the size width / heads.
-  static RopeSizes sizes_of(const Settings& settings) {
-    const auto heads = std::max<int64_t>(1, settings.at("attention.heads").get<int64_t>());
-    return {settings.at("model.width").get<int64_t>() / heads, settings.at("model.max_positions").get<int64_t>()};
   }
 };
 

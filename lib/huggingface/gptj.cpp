@@ -13,11 +13,6 @@ constexpr const char* kIgnoredKeys[] = {"initializer_range",  "use_cache",      
 constexpr double kBase = 10000;             // base of rotary positions
 constexpr int64_t kDefaultRotarySize = 64;  // default of rotary_dim
 
-int64_t head_size_of(const Settings& settings) {
-  const auto heads = settings.at("attention.heads").get<int64_t>();
-  return heads > 0 ? settings.at("model.width").get<int64_t>() / heads : 0;
-}
-
 // Returns the number of elements of a head that rotate.
 int64_t rotary_size_of(const Settings& settings) {
   const auto size = setting_or(settings, "attention.rotary.size", 0).get<int64_t>();

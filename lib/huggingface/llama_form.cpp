@@ -13,18 +13,6 @@ namespace {
 constexpr const char* kIgnoredKeys[] = {"initializer_range", "use_cache", "vocab_size", "pad_token_id",
                                         "pretraining_tp"};
 
-// Returns the number of elements of a head.
-int64_t head_size_of(const Settings& settings) {
-  const Json size = setting_or(settings, "attention.head_size", 0);
-  if (size != 0) return size.get<int64_t>();
-  const auto heads = settings.at("attention.heads").get<int64_t>();
-  return heads == 0 ? 0 : settings.at("model.width").get<int64_t>() / heads;
-}
-
-RopeSizes sizes_of(const Settings& settings) {
-  return {head_size_of(settings), settings.at("model.max_positions").get<int64_t>()};
-}
-
 size_t num_layers_of(const Settings& settings) { return settings.at("model.layers").get<size_t>(); }
 
 // Returns the settings with the settings of the first layer in place of the attention settings of all layers, which
@@ -99,7 +87,7 @@ Settings LlamaForm::settings(const JsonConfig& config, const std::set<std::strin
     result["attention.qk-norm.scope"] = family_.qk_norm_scope;
     transform = Json::array({"qk-norm", "rotary"});
   }
-  set_layers(read_layers(config, {{"transform", transform}}, sizes_of(result), num_layers_of(result)), result);
+  set_layers(read_layers(config, {{"transform", transform}}, rope_sizes(result), num_layers_of(result)), result);
   for (const char* key : kIgnoredKeys) config.value(key, nullptr);
   for (const char* key : family_.ignored_keys) config.value(key, nullptr);
   return result;
@@ -178,7 +166,7 @@ bool LlamaForm::is_buffer(const std::string& tensor_name) const {
 Json LlamaForm::config(const Settings& settings) const {
   const LayerSettings layers = layers_of(settings, num_layers_of(settings));
   const Settings layer_settings = with_first_layer(settings, layers);
-  const RopeSizes sizes = sizes_of(layer_settings);
+  const RopeSizes sizes = rope_sizes(layer_settings);
   Json config{{"architectures", {family_.model_class}}, {"model_type", family_.model_type}};
   set_keys(setting_pairs(), layer_settings, config);
   const Json key_value_heads = setting_or(layer_settings, "attention.key_value_heads", 0);
@@ -210,6 +198,27 @@ std::vector<std::string> layer_types(const JsonConfig& config, size_t num_layers
     refuse_input(config.path() + ": layer_types", str("a type for each of the ", count_of(num_layers, "layer")),
                  count_of(types->size(), "type"), "copy config.json from the source of the model");
   return *types;
+}
+
+std::vector<std::string> layer_types_or(const JsonConfig& config, size_t num_layers,
+                                        const std::function<bool(int64_t)>& has_window) {
+  std::vector<std::string> types = layer_types(config, num_layers);
+  if (types.empty())
+    for (size_t i = 0; i < num_layers; ++i)
+      types.emplace_back(has_window(static_cast<int64_t>(i)) ? kSlidingAttention : kFullAttention);
+  return types;
+}
+
+LayerSettings layers_of_types(const std::vector<std::string>& types, const Settings& layer, int64_t window,
+                              const RopeOfTypes& rope) {
+  Settings full = layer, sliding = layer;
+  full["window"] = 0;
+  full.insert(rope.full.begin(), rope.full.end());
+  sliding["window"] = window;
+  sliding.insert(rope.sliding.begin(), rope.sliding.end());
+  LayerSettings layers;
+  for (const std::string& type : types) layers.add(type == kFullAttention ? full : sliding);
+  return layers;
 }
 
 int64_t sliding_window(const JsonConfig& config, std::optional<int64_t> if_absent) {

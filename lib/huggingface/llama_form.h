@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <set>
 #include <string>
@@ -83,6 +84,14 @@ void require_attention_layers(const JsonConfig& config);
 // Returns the values of layer_types in config.json, one for each layer; empty if the key is missing or null. Throws
 // Error(input) for other words, as require_attention_layers() does, and for another number of layers.
 std::vector<std::string> layer_types(const JsonConfig& config, size_t num_layers);
+// Returns layer_types() or, if the key is missing or null, the type of each layer by `has_window`, which receives the
+// index of the layer and returns whether it has a window.
+std::vector<std::string> layer_types_or(const JsonConfig& config, size_t num_layers,
+                                        const std::function<bool(int64_t)>& has_window);
+// Returns layers of these types with the settings of `layer`: those of the type sliding_attention have `window` and
+// `rope.sliding` as well, the others no window and `rope.full`.
+LayerSettings layers_of_types(const std::vector<std::string>& types, const Settings& layer, int64_t window,
+                              const RopeOfTypes& rope = {});
 // Returns the window that config.json has under the key sliding_window: `if_absent` without the key; 0, no window, for
 // null.
 int64_t sliding_window(const JsonConfig& config, std::optional<int64_t> if_absent);

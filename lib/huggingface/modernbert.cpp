@@ -106,11 +106,6 @@ int64_t window_of_size(int64_t size) { return size / 2 + 1; }
 
 size_t num_layers_of(const Settings& settings) { return settings.at("model.layers").get<size_t>(); }
 
-RopeSizes sizes_of(const Settings& settings) {
-  const auto heads = std::max<int64_t>(1, settings.at("attention.heads").get<int64_t>());
-  return {settings.at("model.width").get<int64_t>() / heads, settings.at("model.max_positions").get<int64_t>()};
-}
-
 // Returns n if layers 0, n, 2n, … and no others are without a window. Throws Error(input) if there is no such n.
 int64_t pattern_of(const LayerSettings& layers) {
   const Json types = layer_types_of(layers);
@@ -229,7 +224,7 @@ class ModernBert : public Architecture {
     // A model without layers with a window gets the defaults of these layers, which have no effect.
     RopeOfTypes rope{{}, {{"rotary.base", kRope.default_sliding_base}}};
     for (const Settings& kind : layers.kinds) (window_of(kind).is_null() ? rope.full : rope.sliding) = kind;
-    write_rope_of_types(rope, kRope, sizes_of(settings), config);
+    write_rope_of_types(rope, kRope, rope_sizes(settings), config);
     const Json window = largest_window(layers);
     config[kWindowKey] = window.is_null() ? kDefaultWindowSize : std::max<int64_t>(1, 2 * (window.get<int64_t>() - 1));
     config["layer_types"] = layer_types_of(layers);
@@ -270,20 +265,9 @@ class ModernBert : public Architecture {
                   size = config.value(kWindowKey, kDefaultWindowSize);
     require_size(pattern, config.path() + ": " + kPatternKey, kMaxLayers);
     require_size(size, config.path() + ": " + kWindowKey, 1 << 30);
-    std::vector<std::string> types = layer_types(config, num_layers);
-    if (types.empty())
-      for (size_t i = 0; i < num_layers; ++i)
-        types.emplace_back(static_cast<int64_t>(i) % pattern == 0 ? kFullAttention : kSlidingAttention);
-    const RopeOfTypes rope = read_rope_of_types(config, kRope, sizes_of(settings));
-    const Settings layer{{"transform", Json::array({"rotary"})}};
-    Settings full = layer, sliding = layer;
-    full["window"] = 0;
-    sliding["window"] = window_of_size(size);
-    full.insert(rope.full.begin(), rope.full.end());
-    sliding.insert(rope.sliding.begin(), rope.sliding.end());
-    LayerSettings layers;
-    for (const std::string& type : types) layers.add(type == kFullAttention ? full : sliding);
-    return layers;
+    return layers_of_types(layer_types_or(config, num_layers, [&](int64_t i) { return i % pattern != 0; }),
+                           {{"transform", Json::array({"rotary"})}}, window_of_size(size),
+                           read_rope_of_types(config, kRope, rope_sizes(settings)));
   }
 };
 

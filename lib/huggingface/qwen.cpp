@@ -36,17 +36,9 @@ class Qwen : public LlamaForm {
                             size_t num_layers) const override {
     const int64_t window = enabled_window(config, kDefaultWindow);
     const auto max_window_layers = config.value("max_window_layers", kDefaultMaxWindowLayers).get<int64_t>();
-    std::vector<std::string> types = layer_types(config, num_layers);
-    if (types.empty())
-      for (size_t i = 0; i < num_layers; ++i)
-        types.emplace_back(static_cast<int64_t>(i) >= max_window_layers ? kSlidingAttention : kFullAttention);
-    Settings settings = LlamaForm::read_layers(config, layer, sizes, 1).of_layer(0);
-    LayerSettings layers;
-    for (const std::string& type : types) {
-      settings["window"] = type == kSlidingAttention ? window : 0;
-      layers.add(settings);
-    }
-    return layers;
+    const auto has_window = [&](int64_t i) { return i >= max_window_layers; };
+    return layers_of_types(layer_types_or(config, num_layers, has_window),
+                           LlamaForm::read_layers(config, layer, sizes, 1).of_layer(0), window);
   }
 
   void write_layers(const LayerSettings& layers, const RopeSizes& sizes, Json& config) const override {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <string_view>
 
 #include "base/error.h"
@@ -28,6 +29,7 @@ struct Parameter {
   const char* multihead_key;
   Presence presence = Presence::required;
   double default_value = 0;
+  bool zero_is_missing = false;  // whether transformers treats 0 as a missing number
 };
 
 // A kind of scaling.
@@ -50,11 +52,11 @@ const std::vector<Scaling>& scalings() {
        true},
       {"yarn",
        {{"factor", "rotary.factor", Presence::derived},
-        {"beta_fast", "rotary.beta_fast", Presence::constant, 32},
-        {"beta_slow", "rotary.beta_slow", Presence::constant, 1},
+        {"beta_fast", "rotary.beta_fast", Presence::constant, 32, true},
+        {"beta_slow", "rotary.beta_slow", Presence::constant, 1, true},
         {"attention_factor", "rotary.attention_factor", Presence::optional},
-        {"mscale", "rotary.mscale", Presence::optional},
-        {"mscale_all_dim", "rotary.mscale_all_dim", Presence::optional}},
+        {"mscale", "rotary.mscale", Presence::optional, 0, true},
+        {"mscale_all_dim", "rotary.mscale_all_dim", Presence::optional, 0, true}},
        true},
       {"longrope",
        {{"factor", "rotary.factor", Presence::derived},
@@ -110,18 +112,54 @@ int64_t rotary_size(double partial, int64_t head_size, const std::string& where)
   return size == head_size ? 0 : size;
 }
 
+// Returns the original length that config.json states outside the object of rotary positions, if any.
+std::optional<int64_t> top_original_length(const JsonConfig& config, const RopeFormat& format) {
+  const auto length = config.nullable<int64_t>(kOriginalLength, std::nullopt);
+  return !length && format.default_original_length > 0 ? format.default_original_length : length;
+}
+
 // Returns the length, in positions, with which the model was trained before scaling.
 int64_t original_length(const JsonConfig& config, const JsonConfig& parameters, const RopeFormat& format,
                         const RopeSizes& sizes) {
   const auto nested = parameters.nullable<int64_t>(kOriginalLength, std::nullopt);
-  auto top = config.nullable<int64_t>(kOriginalLength, std::nullopt);
-  if (!top && format.default_original_length > 0) top = format.default_original_length;
+  const auto top = top_original_length(config, format);
   if (top && nested && *top != *nested)
     refuse_input(parameters.path() + ": " + kOriginalLength, str(*top, ", as at the top of ", config.path()),
                  str(*nested), "remove the wrong one of both keys");
   const int64_t length = top ? *top : nested ? *nested : sizes.max_positions;
   require_size(length, (top ? config.path() : parameters.path()) + ": " + kOriginalLength, 1 << 30);
   return length;
+}
+
+// Throws Error(input) for numbers of rope_scaling from which transformers 4 and 5 compute different positions. Both use
+// an explicit factor of yarn, whatever the quotient of both lengths. But transformers 4 reads the original length of
+// yarn in rope_scaling only, that of longrope at the top only, and computes the factor of longrope from both lengths
+// even if there is one; transformers 5 reads the length in either place, and prefers an explicit factor.
+void refuse_version_differences(const JsonConfig& config, const JsonConfig& parameters, const Scaling& scaling,
+                                const RopeFormat& format, const RopeSizes& sizes) {
+  if (config.value("rope_scaling", nullptr) == nullptr) return;  // transformers 4 reads no scaling
+  const auto nested_length = parameters.nullable<int64_t>(kOriginalLength, std::nullopt);
+  const auto top_length = top_original_length(config, format);
+  if (std::string_view(scaling.name) == "yarn" && top_length && !nested_length && *top_length != sizes.max_positions)
+    refuse_input(
+        parameters.path() + ": " + kOriginalLength,
+        str(*top_length, ", as at the top of ", config.path(), ", which transformers 4 does not read for yarn"), "none",
+        "add the key");
+  if (!scaling.has_factor_lists) return;
+  const auto factor = parameters.nullable<double>("factor", std::nullopt),
+             attention_factor = parameters.nullable<double>("attention_factor", std::nullopt);
+  if (!top_length && nested_length && *nested_length != sizes.max_positions && (factor || attention_factor))
+    refuse_input(
+        config.path() + ": " + kOriginalLength,
+        str(*nested_length, ", as in ", parameters.path(), ", which transformers 4 does not read for longrope"), "none",
+        "add the key");
+  if (!top_length || !factor || attention_factor) return;
+  const double quotient = static_cast<double>(sizes.max_positions) / static_cast<double>(*top_length);
+  if (*factor != quotient)
+    refuse_input(parameters.path() + ": factor",
+                 str(Json(quotient).dump(), ", the quotient of max_position_embeddings and ", kOriginalLength,
+                     ", which transformers 4 uses in place of the factor"),
+                 Json(*factor).dump(), kCopyConfig);
 }
 
 // Returns the factor of cosines and sines that longrope derives from its other numbers.
@@ -150,6 +188,7 @@ void read_scaling(const JsonConfig& config, const JsonConfig& parameters, const 
   if (scaling.has_original_length) {
     const int64_t length = original_length(config, parameters, format, sizes);
     rope["rotary.original_length"] = length;
+    refuse_version_differences(config, parameters, scaling, format, sizes);
     derived_factor = static_cast<double>(sizes.max_positions) / static_cast<double>(length);
     // longrope uses the factor for its attention factor only, which is 1 for all factors up to 1.
     if (scaling.has_factor_lists) derived_factor = std::max(1.0, derived_factor);
@@ -157,8 +196,10 @@ void read_scaling(const JsonConfig& config, const JsonConfig& parameters, const 
   if (std::string_view(scaling.name) == "dynamic") rope["rotary.original_length"] = sizes.max_positions;
   if (std::string_view(scaling.name) == "yarn") rope["rotary.truncate"] = parameters.value("truncate", true);
   for (const Parameter& parameter : scaling.parameters) {
-    double number = parameters.value(parameter.huggingface_key, 0.0);
-    if (number == 0) {  // missing, null or 0, which transformers treats as missing
+    const auto written_number = parameters.nullable<double>(parameter.huggingface_key, std::nullopt);
+    const bool is_missing = !written_number || (parameter.zero_is_missing && *written_number == 0);
+    double number = written_number.value_or(0.0);
+    if (is_missing) {
       if (parameter.presence == Presence::optional) continue;
       if (parameter.presence == Presence::derived) number = derived_factor;
       if (parameter.presence == Presence::constant) number = parameter.default_value;
@@ -166,7 +207,7 @@ void read_scaling(const JsonConfig& config, const JsonConfig& parameters, const 
     if (!(number > 0))
       refuse_input(parameters.path() + ": " + parameter.huggingface_key,
                    str("a number greater than 0 for the scaling ", scaling.name),
-                   number == 0 ? "none" : Json(number).dump(), kCopyConfig);
+                   is_missing ? "none" : Json(number).dump(), kCopyConfig);
     rope[parameter.multihead_key] = number;
   }
   // transformers reads mscale only together with mscale_all_dim, and neither of them beside attention_factor.
@@ -222,6 +263,10 @@ void write_scaling(const Settings& layer, const RopeFormat& format, bool with_or
 
 }  // namespace
 
+RopeSizes rope_sizes(const Settings& settings) {
+  return {head_size_of(settings), settings.at("model.max_positions").get<int64_t>()};
+}
+
 Settings read_rope(const JsonConfig& config, const std::optional<JsonConfig>& parameters, const RopeFormat& format,
                    double base, const RopeSizes& sizes) {
   const char* rotary_fraction_key =
@@ -254,16 +299,29 @@ Settings read_rope(const JsonConfig& config, const std::optional<JsonConfig>& pa
   return rope;
 }
 
+namespace {
+
+bool has_any_of(const JsonConfig& config, std::initializer_list<const char*> keys) {
+  return std::ranges::any_of(keys, [&](const char* key) { return config.value(key, nullptr) != nullptr; });
+}
+
+// Throws Error(input) for rope_parameters that differ from the rotary positions of the keys `old_keys`.
+[[noreturn]] void refuse_two_spellings(const JsonConfig& config, const std::string& old_keys) {
+  refuse_input(config.path() + ": rope_parameters",
+               str("the rotary positions of ", old_keys, ", which transformers 4 reads"), "other rotary positions",
+               "remove the keys of one of both spellings");
+}
+
+}  // namespace
+
 Settings read_rope(const JsonConfig& config, const RopeFormat& format, const RopeSizes& sizes) {
   const auto scaling = config.object("rope_scaling"), parameters = config.object("rope_parameters");
-  const bool has_old_spelling = scaling || config.value(format.base_key, nullptr) != nullptr;
+  const bool has_old_spelling = has_any_of(config, {"rope_scaling", format.base_key});
   const double base = config.value(format.base_key, format.default_base).get<double>();
   if (!parameters) return read_rope(config, scaling, format, base, sizes);
   Settings rope = read_rope(config, parameters, format, has_old_spelling ? base : format.default_base, sizes);
   if (has_old_spelling && read_rope(config, scaling, format, base, sizes) != rope)
-    refuse_input(config.path() + ": rope_parameters",
-                 str("the rotary positions of ", format.base_key, " and rope_scaling, which transformers 4 reads"),
-                 "other rotary positions", "remove the keys of one of both spellings");
+    refuse_two_spellings(config, str(format.base_key, " and rope_scaling"));
   return rope;
 }
 
@@ -284,9 +342,7 @@ RopeOfTypes read_old_rope_of_types(const JsonConfig& config, const RopeOfTypesFo
 RopeOfTypes read_rope_of_types(const JsonConfig& config, const RopeOfTypesFormat& format, const RopeSizes& sizes) {
   const auto parameters = config.object("rope_parameters");
   if (!parameters) return read_old_rope_of_types(config, format, sizes);
-  const bool has_old_spelling = config.value("rope_scaling", nullptr) != nullptr ||
-                                config.value(format.full.base_key, nullptr) != nullptr ||
-                                config.value(format.sliding_base_key, nullptr) != nullptr;
+  const bool has_old_spelling = has_any_of(config, {"rope_scaling", format.full.base_key, format.sliding_base_key});
   for (const std::string& key : parameters->keys())
     if (key != kFullAttention && key != kSlidingAttention)
       refuse_input(parameters->path() + ": " + key, str("only the keys ", kFullAttention, " and ", kSlidingAttention),
@@ -297,10 +353,7 @@ RopeOfTypes read_rope_of_types(const JsonConfig& config, const RopeOfTypesFormat
   if (has_old_spelling) {
     const RopeOfTypes old_rope = read_old_rope_of_types(config, format, sizes);
     if (old_rope.full != rope.full || old_rope.sliding != rope.sliding)
-      refuse_input(config.path() + ": rope_parameters",
-                   str("the rotary positions of ", format.full.base_key, ", ", format.sliding_base_key,
-                       " and rope_scaling, which transformers 4 reads"),
-                   "other rotary positions", "remove the keys of one of both spellings");
+      refuse_two_spellings(config, str(format.full.base_key, ", ", format.sliding_base_key, " and rope_scaling"));
   }
   return rope;
 }

@@ -31,6 +31,8 @@ struct RopeSizes {
   int64_t head_size = 0;
   int64_t max_positions = 0;  // max_position_embeddings
 };
+// Returns the sizes of a model with these settings.
+RopeSizes rope_sizes(const Settings& settings);
 
 // Reads the rotary positions of config.json. Throws Error(input) for an unknown kind of scaling or key, a missing or
 // invalid number, and two spellings that differ.

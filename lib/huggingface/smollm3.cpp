@@ -53,13 +53,14 @@ class SmolLm3 : public LlamaForm {
                             size_t num_layers) const override {
     const std::vector<bool> rotates = rotating_layers(config, num_layers);
     const int64_t window = enabled_window(config, std::nullopt);
-    const std::vector<std::string> types = layer_types(config, num_layers);
+    const std::vector<std::string> types =
+        layer_types_or(config, num_layers, [&](int64_t i) { return !rotates[static_cast<size_t>(i)]; });
     Settings rotating_layer = LlamaForm::read_layers(config, layer, sizes, 1).of_layer(0);
     Settings plain_layer{{"transform", Json::array()}};
     LayerSettings layers;
     for (size_t i = 0; i < num_layers; ++i) {
       Settings& settings = rotates[i] ? rotating_layer : plain_layer;
-      settings["window"] = (types.empty() ? !rotates[i] : types[i] == kSlidingAttention) ? window : 0;
+      settings["window"] = types[i] == kSlidingAttention ? window : 0;
       layers.add(settings);
     }
     return layers;

@@ -1,7 +1,6 @@
 // T5 (Raffel et al. 2020), its form 1.1 (Flan-T5), and mT5 (Xue et al. 2021): an encoder-decoder with pre-norm, RMS
 // norms, no biases, logits that are not scaled, learned biases of distances that the layers of a stack share, and the
 // padding token before the first token of a target. mT5 has the form of T5 1.1 with other defaults.
-#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -167,11 +166,9 @@ class T5 : public Architecture {
   Json config(const Settings& settings) const override {
     Json config{{"architectures", {family_.model_class}}, {"model_type", family_.model_type}};
     set_keys(setting_pairs(), settings, config);
-    const auto heads = std::max<int64_t>(1, settings.at("attention.heads").get<int64_t>());
-    const Json head_size = setting_or(settings, "attention.head_size", 0);
     config["num_layers"] = num_encoder_layers(settings);
     config["num_decoder_layers"] = settings.at("model.layers");
-    config["d_kv"] = head_size != 0 ? head_size : Json(settings.at("model.width").get<int64_t>() / heads);
+    config["d_kv"] = head_size_of(settings);
     config["feed_forward_proj"] = ffn_form_of(settings);
     config["relative_attention_num_buckets"] = attention_setting(settings, kBiasedKinds[0], "t5.buckets", 32);
     config["relative_attention_max_distance"] = attention_setting(settings, kBiasedKinds[0], "t5.max_distance", 128);

@@ -28,15 +28,17 @@ bool run_selected(const Jobs& jobs);
 void refuse_misspelling(const CLI::App& tool, const std::string& model);
 
 // Adds a job that calls `run` for the subcommand `app`. The fields of `options` become command-line options of `app`,
-// whose values are stored in `options` before `run` is called.
+// whose values are stored in `options` before `run` is called. Returns the command-line options.
 template <class Options>
-void add_job(Jobs& jobs, CLI::App* app, const std::shared_ptr<Options>& options, const std::function<void()>& run) {
+std::shared_ptr<const CommandLineFields> add_job(Jobs& jobs, CLI::App* app, const std::shared_ptr<Options>& options,
+                                                 const std::function<void()>& run) {
   const auto fields = std::make_shared<CommandLineFields>(*app);
   fields->declare(*options);
   jobs.push_back({app, [=] {
                     fields->store_values(*options);
                     run();
                   }});
+  return fields;
 }
 
 }  // namespace mh

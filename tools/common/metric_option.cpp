@@ -35,11 +35,8 @@ void MetricOption::store_values() {
   decoding_.check();
   if (score_spec().needs_decoding) return;
   const std::string decoded_scores = join_alternatives(task::decoded_score_names());
-  for (const CLI::Option* option : fields_->options())
-    if (option->count() > 0)
-      refuse_usage(option->get_name(), str("--metric ", decoded_scores, " with this option"),
-                   found_value("--metric " + name_, str("--metric ", kPerplexity)),
-                   str("leave ", option->get_name(), " out, or pass --metric ", decoded_scores));
+  refuse_options(fields_->options(), str("--metric ", decoded_scores, " with this option"),
+                 found_value("--metric " + name_, str("--metric ", kPerplexity)), "pass --metric " + decoded_scores);
 }
 
 task::EvaluationOptions MetricOption::evaluation_options() const {

@@ -32,10 +32,8 @@ void check_arguments(const Arguments& args) {
   if (!args.average && args.files.size() > 1)
     refuse_usage("--fold", "one checkpoint", count_of(args.files.size(), "checkpoint"),
                  "add --average to average the checkpoints first");
-  const bool has_seed = args.seed != Arguments{}.seed;
-  if (has_seed || args.keep_padded_rows)
-    refuse_usage(has_seed ? "--seed" : "--padded-vocabulary", "a Hugging Face folder with this option", "checkpoints",
-                 has_seed ? "leave --seed out" : "leave --padded-vocabulary out");
+  refuse_options({args.seed_option, args.padded_vocabulary_option}, "a Hugging Face folder with this option",
+                 "checkpoints");
   if (std::count(args.files.begin(), args.files.end(), "-") > 1)
     refuse_usage("mh-convert", "standard input (-) for at most one file", "- twice", "write the other input to a file");
   check_output(args);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/command_line.h"
 #include "io/checkpoint.h"
 
 namespace mh::convert {
@@ -20,6 +21,8 @@ struct Arguments {
   bool keep_padded_rows = false;  // --padded-vocabulary: whether to keep embedding rows past the vocabulary
   uint64_t seed = 1;
   int threads = 0;
+  // Options that only some conversions read.
+  CLI::Option *padded_vocabulary_option = nullptr, *seed_option = nullptr, *output_option = nullptr;
 };
 
 // Writes a new checkpoint: the average of several checkpoints (--average), a checkpoint with its combiners folded

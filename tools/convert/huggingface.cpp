@@ -1,4 +1,5 @@
 // mh-convert FOLDER reads a model from a Hugging Face folder; mh-convert --to huggingface MODEL FOLDER writes one.
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 
@@ -59,7 +60,7 @@ io::DType output_type(const Arguments& args) {
 
 bool is_from_huggingface(const Arguments& args) {
   return std::any_of(args.files.begin(), args.files.end(), is_folder) ||
-         ((args.keep_padded_rows || args.seed != Arguments{}.seed) && !args.average && !args.fold);
+         ((args.padded_vocabulary_option->count() > 0 || args.seed_option->count() > 0) && !args.average && !args.fold);
 }
 
 void convert_from_huggingface(const Arguments& args) {
@@ -89,15 +90,10 @@ void convert_to_huggingface(const Arguments& args) {
   if (args.files.size() != 2)
     refuse_usage("--to huggingface", "a checkpoint and a new folder", count_of(args.files.size(), "argument"),
                  "mh-convert --help shows examples");
-  if (args.output != Arguments{}.output)
-    refuse_usage("--output", "no --output with --to huggingface, whose second argument is the new folder", args.output,
-                 "leave --output out");
-  if (args.keep_padded_rows)
-    refuse_usage("--padded-vocabulary", "a Hugging Face folder as input with this option",
-                 "--to huggingface, whose input is a checkpoint", "leave --padded-vocabulary out");
-  if (args.seed != Arguments{}.seed)
-    refuse_usage("--seed", "a Hugging Face folder as input with this option",
-                 "--to huggingface, whose input is a checkpoint", "leave --seed out");
+  refuse_options({args.output_option}, "no --output with --to huggingface, whose second argument is the new folder",
+                 args.output);
+  refuse_options({args.padded_vocabulary_option, args.seed_option}, "a Hugging Face folder as input with this option",
+                 "--to huggingface, whose input is a checkpoint");
   nn::prepare_cpu(args.threads);
   const std::string folder = strip_slashes(args.files.back());
   const io::Checkpoint checkpoint(args.files.front());

@@ -39,13 +39,15 @@ int main(int argc, char** argv) {
                  "type of the tensors in the output checkpoint or folder: float32, bfloat16 or float16 [float32]")
       ->type_name("TYPE")
       ->check(one_of({"float32", "bfloat16", "float16"}));
-  app.add_flag("--padded-vocabulary", args.keep_padded_rows,
-               "keep the embedding rows of a Hugging Face folder that are past the end of the vocabulary");
-  app.add_option("--seed", args.seed,
-                 "seed of the initial values of an output head that a Hugging Face folder lacks [1]")
-      ->type_name("N")
-      ->check(whole_number(0));
-  app.add_option("-o,--output", args.output, "output checkpoint; - is standard output [-]")->type_name("FILE");
+  args.padded_vocabulary_option =
+      app.add_flag("--padded-vocabulary", args.keep_padded_rows,
+                   "keep the embedding rows of a Hugging Face folder that are past the end of the vocabulary");
+  args.seed_option = app.add_option("--seed", args.seed,
+                                    "seed of the initial values of an output head that a Hugging Face folder lacks [1]")
+                         ->type_name("N")
+                         ->check(whole_number(0));
+  args.output_option =
+      app.add_option("-o,--output", args.output, "output checkpoint; - is standard output [-]")->type_name("FILE");
   app.add_option("--threads", args.threads, "number of CPU threads; 0: all cores [0]")
       ->type_name("N")
       ->check(whole_number(0, 1024));

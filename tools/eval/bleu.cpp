@@ -27,6 +27,7 @@ struct BleuJob {
   bool computes_chrf = false;     // whether chrF is computed in addition to BLEU
   metrics::BleuOptions bleu_options;
   metrics::ChrfOptions chrf_options;  // `lowercase` is set from the BLEU option of this name
+  std::shared_ptr<const CommandLineFields> fields;
   void describe(Fields& f);
 };
 
@@ -66,8 +67,8 @@ void BleuJob::describe(Fields& f) {
 void score_text(BleuJob job) {
   job.bleu_options.check();
   job.chrf_options.lowercase = job.bleu_options.lowercase;
-  if (job.chrf_options.max_word_order > 0 && !job.computes_chrf)
-    refuse_usage("--chrf-words", "--chrf with this option", "no --chrf", "add --chrf, or leave --chrf-words out");
+  if (!job.computes_chrf)
+    refuse_options({job.fields->option("chrf.words")}, "--chrf with this option", "no --chrf", "add --chrf");
   if (std::count(job.reference_paths.begin(), job.reference_paths.end(), "-") + (job.hypotheses_path == "-" ? 1 : 0) >
       1)
     refuse_usage("mh-eval bleu", "standard input (-) for at most one file", "- more than once",
@@ -111,7 +112,7 @@ void add_bleu_subcommand(CLI::App& app, const std::shared_ptr<Arguments>& args, 
   sub->add_option("references", job->reference_paths, "reference translations")->required()->type_name("REF...");
   exclude(*sub, shared_options.scoring_options);
   exclude(*sub, shared_options.model_options);  // the subcommand runs no model
-  add_job(jobs, sub, job, [=] {
+  job->fields = add_job(jobs, sub, job, [=] {
     job->format = args->format;
     score_text(*job);
   });

@@ -3,7 +3,9 @@
 
 #include "base/command_line.h"
 #include "base/error.h"
+#include "base/json_types.h"
 #include "base/log.h"
+#include "base/table.h"
 #include "base/text.h"
 #include "eval.h"
 #include "search/generation.h"
@@ -100,6 +102,15 @@ void log_prompts(const text::Tokenizer& tokenizer, const std::vector<std::vector
                  tokenizer.begin_id(), ")"));
 }
 
+// Writes a text. `prompt`, `sample`: indices from 0.
+void write_text(const GenerateJob& job, size_t prompt, int64_t sample, const std::string& text) {
+  if (job.args->format == "json")
+    return Table(Table::Format::json).print_row({{"prompt", prompt + 1}, {"sample", sample + 1}, {"text", text}});
+  auto sink = open_sink("-");
+  sink->write(text + (text.empty() || text.back() != '\n' ? "\n" : ""));
+  sink->close();  // flushes, so that a reader of the pipe receives the text immediately
+}
+
 void write_texts(const GenerateJob& job) {
   const search::GenerationOptions& options = job.options;
   const std::vector<std::string> files{job.model, job.prompt_file, job.prompt_lines_file};
@@ -122,15 +133,13 @@ void write_texts(const GenerateJob& job) {
   log_prompts(tokenizer, prompts);
   if (prompts.size() > 1 || options.samples > 1)
     log_info(str("batches of at most ", options.batch, " texts, of prompts with the same number of tokens"));
+  int64_t num_texts = 0;
   search::generate(*model.model, prompts, tokenizer.end_of_line_id(), options,
                    [&](size_t prompt, const std::vector<int32_t>& generated_tokens) {
                      model.require_unchanged_file();
                      std::vector<int32_t> tokens(prompts[prompt].begin() + 1, prompts[prompt].end());
                      tokens.insert(tokens.end(), generated_tokens.begin(), generated_tokens.end());
-                     const std::string text = tokenizer.decode(tokens);
-                     auto sink = open_sink("-");
-                     sink->write(text + (text.empty() || text.back() != '\n' ? "\n" : ""));
-                     sink->close();  // flushes, so that a reader of the pipe receives the text immediately
+                     write_text(job, prompt, num_texts++ % options.samples, tokenizer.decode(tokens));
                    });
 }
 
@@ -155,7 +164,6 @@ void add_generate_subcommand(CLI::App& app, const std::shared_ptr<Arguments>& ar
       ->excludes(prompt)
       ->excludes(prompt_file);
   exclude(*sub, shared_options.scoring_options);  // the subcommand scores nothing
-  sub->excludes(shared_options.format);
   add_job(jobs, sub, job, [=] {
     job->prompts = prompt->results();  // CLI11 stores the text {} as a list without elements
     write_texts(*job);

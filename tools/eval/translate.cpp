@@ -25,6 +25,7 @@ struct TranslateJob {
   bool prints_columns = false;  // whether the output has columns even for one translation per source line
   task::TranslationOptions translation;
   search::SamplingOptions sampling;
+  std::shared_ptr<const CommandLineFields> fields;
   void describe(Fields& f);
   // Throws Error(usage) for options that contradict each other. Must be called before any file is read.
   void check() const;
@@ -45,22 +46,16 @@ void TranslateJob::check() const {
   if (std::count(files.begin(), files.end(), "-") + (model == "-" ? 1 : 0) + (prefix_file == "-" ? 1 : 0) > 1)
     refuse_usage("mh-eval translate", "standard input (-) for at most one file", "- more than once",
                  "write the other inputs to files");
-  if (sampling.samples > 0 && nbest > 1)
-    refuse_usage("--nbest", "1 with --samples, since all samples are written", str(nbest), "leave --nbest out");
-  const search::SearchOptions search;
-  if (sampling.samples > 0 && translation.search.beam != search.beam)
-    refuse_usage("--beam", "no --samples with this option, since samples replace beam search",
-                 str("--samples ", sampling.samples), "leave --beam or --samples out");
+  if (sampling.samples > 0)
+    refuse_options({fields->option("nbest"), fields->option("beam")},
+                   "no --samples with this option, since samples replace beam search, and all of them are written",
+                   str("--samples ", sampling.samples));
+  else
+    refuse_options({fields->option("temperature"), fields->option("top_k"), fields->option("seed")},
+                   "--samples with this option", "no --samples", "add --samples N");
   if (nbest > translation.search.beam)
     refuse_usage("--nbest", str("at most the value of --beam, ", translation.search.beam), str(nbest),
                  "lower --nbest, or raise --beam");
-  const search::SamplingOptions defaults;
-  for (const auto& [option, is_default] : {std::pair{"--temperature", sampling.temperature == defaults.temperature},
-                                           {"--top-k", sampling.top_k == defaults.top_k},
-                                           {"--seed", sampling.seed == defaults.seed}})
-    if (sampling.samples == 0 && !is_default)
-      refuse_usage(option, "--samples with this option", "no --samples",
-                   str("add --samples N, or leave ", option, " out"));
 }
 
 // Writes the translations of consecutive source lines. `first_line`: index of the first of these lines, from 0.
@@ -170,7 +165,7 @@ void add_translate_subcommand(CLI::App& app, const std::shared_ptr<Arguments>& a
       ->type_name("FILE");
   exclude(*sub, shared_options.scoring_options);
   sub->excludes(shared_options.format);
-  add_job(jobs, sub, job, [=] { translate_lines(*args, *job); });
+  job->fields = add_job(jobs, sub, job, [=] { translate_lines(*args, *job); });
 }
 
 }  // namespace mh::eval

@@ -119,10 +119,9 @@ void show_experts(const ExpertsJob& job) {
 }
 
 // Throws Error(usage) if `option`, which applies only to --show `show`, is used with another value of --show.
-void require_show(const ExpertsJob& job, const CLI::Option* option, const char* show) {
-  if (option->count() > 0 && job.show != show)
-    refuse_usage(option->get_name(), str("--show ", show, " with this option"), show_text(job),
-                 str("pass --show ", show, ", or leave ", option->get_name(), " out"));
+void require_show(const ExpertsJob& job, CLI::Option* option, const char* show) {
+  if (job.show != show)
+    refuse_options({option}, str("--show ", show, " with this option"), show_text(job), str("pass --show ", show));
 }
 
 }  // namespace

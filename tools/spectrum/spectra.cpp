@@ -248,10 +248,7 @@ void report_spectra(const SpectraJob& job) {
 // Throws Error(usage) for options of scoring if --of names matrices that are read from parameters.
 void check_scoring(const SpectraJob& job, const CommandLineFields& fields) {
   if (analysis::parse_source(job.source_name, "--of").source->reads_text()) return;
-  for (const CLI::Option* option : fields.options())
-    if (option->count() > 0)
-      refuse_usage(option->get_name(), str("--of ", matrices_text(true), ", which read data"),
-                   "--of " + job.source_name, str("leave ", option->get_name(), " out"));
+  refuse_options(fields.options(), str("--of ", matrices_text(true), ", which read data"), "--of " + job.source_name);
 }
 
 }  // namespace

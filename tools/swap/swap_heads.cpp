@@ -31,6 +31,7 @@ struct SwapJob {
   std::vector<std::string> pairs, kinds, swapped_parameters;
   int64_t k = analysis::kDefaultK, t_max = 0;
   bool dry_run = false;
+  CLI::Option* format_option = nullptr;  // --format
 };
 
 bool contains(const std::vector<std::string>& words, const char* word) {
@@ -48,8 +49,8 @@ void check_arguments(const SwapJob& job) {
                  "for example --mode soft --k 3 --data valid.mhs -o swapped.safetensors");
   if (job.output.empty() && !job.dry_run)
     refuse_usage("--output", "a file for the new checkpoint", "none", "use -o FILE, or -o - for standard output");
-  if (!job.dry_run && job.args->format != "table")
-    refuse_usage("--format", "--dry-run or the subcommand report, which print tables", "neither", "leave --format out");
+  if (!job.dry_run)
+    refuse_options({job.format_option}, "--dry-run or the subcommand report, which print tables", "neither");
   const bool uses_importance = !job.mode.empty() && analysis::uses_importance(analysis::pair_selection_named(job.mode));
   if (uses_importance && job.data.empty())
     refuse_usage("--data", str("a shard to rank heads on, for --mode ", job.mode), "none",
@@ -164,12 +165,8 @@ void check_scoring(const SwapJob& job, const ScoringFields& fields) {
   CLI::Option *blocks = fields.sample_fields.option("blocks"), *seed = fields.sample_fields.option("seed");
   std::vector<CLI::Option*> data_options = fields.scoring_fields.options();
   data_options.push_back(blocks);
-  for (const CLI::Option* option : data_options)
-    if (option->count() > 0)
-      refuse_usage(option->get_name(), "--data, on which heads are ranked", "no --data",
-                   str("pass --data, or leave ", option->get_name(), " out"));
-  if (job.mode != "random" && seed->count() > 0)
-    refuse_usage("--seed", "--mode random or --data, which use the seed", "neither", "leave --seed out");
+  refuse_options(data_options, "--data, on which heads are ranked", "no --data", "pass --data");
+  if (job.mode != "random") refuse_options({seed}, "--mode random or --data, which use the seed", "neither");
 }
 
 }  // namespace
@@ -241,7 +238,7 @@ Job make_swap_job(CLI::App& app, const std::shared_ptr<Arguments>& args, std::ve
   auto* output = add(app.add_option("-o,--output", job->output, "output checkpoint; - is standard output"), "FILE");
   add(app.add_flag("--dry-run", job->dry_run, "print the pairs and their scores without writing a checkpoint"), nullptr)
       ->excludes(output);
-  add_format_option(app, args->format, "of tables");
+  job->format_option = add_format_option(app, args->format, "of tables");
   add_model_options(app, *args);
   args->fields = std::make_unique<ScoringFields>(app);
   args->fields->declare(args->scoring_options);

@@ -49,7 +49,7 @@ expect_refused 2 "for at most one file" mh-prune curve --by random --rank-data -
 expect_refused 2 "for at most one file" mh-spectrum - -
 expect_refused 2 "for at most one file" mh-spectrum experts - -
 expect_refused 2 "for at most one file" mh-swap report - -
-expect_refused 2 "--dry-run or the subcommand report" mh-swap $a --pairs 0.0-0.1 --format json -o no/x
+expect_refused 2 "--dry-run or the subcommand report" mh-swap $a --pairs 0.0-0.1 --format table -o no/x
 # A model whose heads have all been pruned has no spectra; its scan succeeds.
 expect 0 mh-prune cut $a --by random --data t.mhs --blocks 5 --seed 3 --fraction 100% -o none.safetensors
 expect_stderr "by random in blocks of 16 tokens, 5 of them; seed 3"

@@ -66,7 +66,7 @@ expect 2 bash -c "mh-eval $m t.mhs >> t.mhs"
 record 2 mh-eval --per-token - $m t.mhs
 golden_record refused-2
 expect 1 mh-eval --per-token >(true) $m t.mhs;     expect_stderr "a closed pipe"
-expect 2 mh-eval --format json generate $m;        expect_stderr "--format"
+expect 2 mh-eval --format json translate $m prompt; expect_stderr "--format"
 expect 2 mh-eval t.mhs generate $m
 cp $m $'n\xff.safetensors'
 expect 0 mh-eval --format json $'n\xff.safetensors' t.mhs

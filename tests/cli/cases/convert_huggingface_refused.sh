@@ -34,7 +34,7 @@ expect_refused 2 "--average" --average empty
 expect_refused 2 "one Hugging Face folder" empty none
 expect_refused 2 "one Hugging Face folder" --padded-vocabulary empty none
 expect_refused 2 "--padded-vocabulary: expected a Hugging Face folder" --padded-vocabulary --fold empty.safetensors
-expect_refused 2 "--seed: expected a Hugging Face folder" --seed 3 --average empty.safetensors
+expect_refused 2 "--seed: expected a Hugging Face folder" --seed 1 --average empty.safetensors
 # Refuses an output that is a file of the input folder, and JSON that is nested too deeply.
 echo '{"model_type": "bert"}' > none/config.json
 expect 2 mh-convert none -o none/config.json; expect_stderr "an output that is not an input"
@@ -50,7 +50,7 @@ mh-train -q --train t.mhs --out run --set model.layers=1 --set model.width=16 --
   --set train.batch.block=8 --set train.batch.tokens=32 --set train.length=1u
 expect 3 mh-convert --to huggingface run/last.safetensors x; expect_stderr "model.positions"; [ ! -e x ] || fail "expected no output folder after an error; found one"
 expect 2 mh-convert --to huggingface run/last.safetensors empty; expect_stderr "a new folder"
-expect 2 mh-convert --to huggingface run/last.safetensors x -o y; expect_stderr "--output"
+expect 2 mh-convert --to huggingface run/last.safetensors x -o -; expect_stderr "--output"
 expect 2 mh-convert --to huggingface --fold run/last.safetensors x; expect_stderr "--fold"
 
 # Models that transformers cannot represent.

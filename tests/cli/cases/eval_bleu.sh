@@ -40,7 +40,7 @@ record 2 mh-eval bleu hyp ref --tokenize 13b
 record 2 mh-eval bleu hyp ref --smooth-value 0.5
 record 2 mh-eval bleu hyp ref --smooth floor --smooth-value -1
 record 2 mh-eval bleu hyp ref --tokenize char --compound-split
-record 2 mh-eval bleu hyp ref --chrf-words 2
+record 2 mh-eval bleu hyp ref --chrf-words 0
 record 2 mh-eval bleu hyp ref --chrf --chrf-words 3
 golden_record refused
 for option in "--block 3" "--device cpu" "--threads 2" "--set model.layers=1" "--per-token t"; do

@@ -37,6 +37,15 @@ for batch in 1 2 16; do
 done
 mh-eval generate -q run/best.safetensors --prompts - --length 9 --seed 3 --samples 3 < prompts | cmp - expected
 mh-eval generate -q run/best.safetensors --prompt "w1 w2" --prompt "" --prompt w3 --prompt "w4 w1" --length 9 --seed 3 --samples 3 | cmp - expected
+# With --format json, each text is an object with the numbers of its prompt and sample.
+expect 0 mh-eval generate run/best.safetensors --prompts prompts --length 9 --seed 3 --samples 3 --format json
+python3 - out expected <<'P'
+import json, sys
+rows = [json.loads(line) for line in open(sys.argv[1])]
+assert [(row['prompt'], row['sample']) for row in rows] == [(p, s) for p in range(1, 5) for s in range(1, 4)], rows
+assert all(list(row) == ['prompt', 'sample', 'text'] for row in rows), rows
+assert ''.join(row['text'] + '\n' * (not row['text'].endswith('\n')) for row in rows) == open(sys.argv[2]).read(), rows
+P
 # With --stop-at-end a text is one line: the line of its prompt, with what follows up to the first line end.
 mh-eval generate -q run/best.safetensors --prompts prompts --length 30 > long
 expect 0 mh-eval generate run/best.safetensors --prompts prompts --length 30 --stop-at-end

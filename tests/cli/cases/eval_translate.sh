@@ -72,9 +72,9 @@ expect 0 mh-eval translate $m long --truncate --max-source 30 --beam 2; expect_s
 record_refused 2 translate $m s --beam 60000
 record_refused 2 $m p.mhs --beam 60000 --hypotheses none
 record_refused 2 translate $m s --nbest 6
-record_refused 2 translate $m s --temperature 0.5
-record_refused 2 translate $m s --samples 2 --nbest 2
-record_refused 2 translate $m s --samples 2 --beam 7
+record_refused 2 translate $m s --temperature 1
+record_refused 2 translate $m s --samples 2 --nbest 1
+record_refused 2 translate $m s --samples 2 --beam 5
 record_refused 2 translate $m s --length-penalty 11
 printf 'v3\nv1\n\n' > begin2
 record_refused 3 translate $m gap --prefix-file begin2

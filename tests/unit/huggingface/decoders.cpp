@@ -642,6 +642,26 @@ TEST_CASE("a written config.json of a decoder has both spellings, all defaults, 
     }
 }
 
+TEST_CASE("config.json of a decoder without heads has no number that is not finite, and does not read back",
+          "[huggingface]") {
+  for (const auto& [type, text] : kSmallConfigs)
+    for (const bool has_overrides : {false, true}) {
+      INFO(type << " " << has_overrides);
+      Settings s = small_settings(type);
+      if (has_overrides)
+        for (int layer = 0; layer < 5; ++layer) s[str("attention.decoder.self.", layer, ".heads")] = 0;
+      else s["attention.heads"] = 0;
+      const Json written = architectures().make(type, "model_type")->config(s);
+      const Json parameters = written.value("rope_parameters", Json::object());
+      for (const Json* object : {&written, &parameters})
+        for (const auto& [key, value] : object->items()) {
+          INFO(key);
+          if (value.is_number_float()) CHECK(std::isfinite(value.get<double>()));
+        }
+      if (!has_overrides) CHECK_FALSE(refusal_message(type, written.dump()).empty());
+    }
+}
+
 TEST_CASE("all keys of settings are in [model] and [attention], and no setting is null", "[huggingface]") {
   for (const auto& [type, text] : kSmallConfigs)
     for (const auto& [key, value] : small_settings(type)) {

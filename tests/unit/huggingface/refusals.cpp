@@ -32,6 +32,12 @@ std::string early_refusal(const std::string& text) {
 
 std::string refusal_of_type(const std::string& type) { return early_refusal(R"({"model_type": ")" + type + "\"}"); }
 
+// Returns the message with which config.json with these keys is refused; "" if it is not.
+std::string refusal_of_keys(const std::string& type, const std::string& keys) {
+  const std::string text = R"({"model_type": ")" + type + "\", " + keys + "}", message = early_refusal(text);
+  return message.empty() ? refusal_message(type, text) : message;
+}
+
 }  // namespace
 
 TEST_CASE("a known model without support is refused with the reason", "[huggingface]") {
@@ -69,52 +75,65 @@ TEST_CASE("an unknown model_type is refused with all supported types and the mos
   CHECK(early_refusal(R"({"model_type": "llama", "auto_map": {"AutoModel": "modeling.Llama"}})").empty());
 }
 
-TEST_CASE("settings that no architecture supports are refused by their keys", "[huggingface]") {
-  const auto refusal_with = [](const std::string& keys) {
-    return early_refusal(R"({"model_type": "llama", )" + keys + "}");
+TEST_CASE("settings without an equivalent are refused by their keys, and their neutral values are not",
+          "[huggingface]") {
+  struct Refusal {
+    std::vector<std::string> types;
+    std::vector<std::string> keys;   // alternatives
+    std::vector<std::string> parts;  // of the message, besides the key
+    std::vector<std::string> values;
+    std::vector<std::string> neutral_values = {};
   };
+  const std::vector<std::string> llama{"llama"}, gemmas{"gemma2", "gemma3_text"};
+  const std::vector<Refusal> refusals{
+      {llama, {"quantization_config"}, {"found quantised weights;"}, {R"({"bits": 4})"}, {"null"}},
+      {llama,
+       {"num_local_experts", "num_experts", "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size",
+        "first_k_dense_replace"},
+       {"without experts"},
+       {"8"},
+       {"0", "null"}},
+      {llama, {"enable_moe_block"}, {}, {"true"}, {"false"}},
+      {llama,
+       {"attn_output_gate", "headwise_attn_output_gate", "elementwise_attn_output_gate"},
+       {"without gates"},
+       {"true"},
+       {"false"}},
+      {llama, {"per_layer_config"}, {}, {R"([{"hidden_size": 3}])"}},
+      {llama, {"hidden_act"}, {"\"relu2\"", "\"silu\""}, {"\"relu2\""}},
+      {llama, {"hidden_size"}, {}, {"\"32\""}},
+      {{"gpt_neox"}, {"num_hidden_layers"}, {}, {"0"}},
+      {{"gemma", "gemma2", "gemma3_text"}, {"use_bidirectional_attention"}, {}, {"true"}, {"false"}},
+      {gemmas,
+       {"attn_logit_softcapping", "final_logit_softcapping"},
+       {"null or a number greater than 0"},
+       {"-1", "0"},
+       {"null", "0.5"}},
+      {gemmas, {"query_pre_attn_scalar"}, {}, {"0"}}};
+  for (const auto& [types, keys, parts, values, neutral_values] : refusals)
+    for (const std::string& type : types)
+      for (const std::string& key : keys) {
+        for (const std::string& value : values) {
+          INFO(type << " " << key << " " << value);
+          const std::string message = refusal_of_keys(type, "\"" + key + "\": " + value);
+          CHECK_THAT(message, Catch::Contains("config.json: " + key));
+          for (const std::string& part : parts) CHECK_THAT(message, Catch::Contains(part));
+        }
+        for (const std::string& value : neutral_values) {
+          INFO(type << " " << key << " " << value);
+          CHECK(refusal_of_keys(type, "\"" + key + "\": " + value).empty());
+        }
+      }
   for (const char* method : {"fp8", "mxfp4", "fbgemm_fp8", "gptq", "awq", "bitsandbytes", "compressed-tensors"})
     CHECK_THAT(
-        refusal_with(std::string(R"("quantization_config": {"quant_method": ")") + method + "\"}"),
+        refusal_of_keys("llama", std::string(R"("quantization_config": {"quant_method": ")") + method + "\"}"),
         Catch::Contains("quantization_config") && Catch::Contains(std::string("(quant_method \"") + method + "\")"));
-  CHECK_THAT(refusal_with(R"("quantization_config": {"bits": 4})"), Catch::Contains("found quantised weights;"));
-  CHECK(refusal_with(R"("quantization_config": null)").empty());
-  for (const char* key : {"num_local_experts", "num_experts", "n_routed_experts", "num_experts_per_tok",
-                          "moe_intermediate_size", "first_k_dense_replace"}) {
-    CHECK_THAT(refusal_with(std::string("\"") + key + "\": 8"),
-               Catch::Contains(key) && Catch::Contains("without experts"));
-    CHECK(refusal_with(std::string("\"") + key + "\": 0").empty());
-    CHECK(refusal_with(std::string("\"") + key + "\": null").empty());
-  }
-  CHECK_THAT(refusal_with(R"("enable_moe_block": true)"), Catch::Contains("enable_moe_block"));
-  CHECK(refusal_with(R"("enable_moe_block": false)").empty());
-  for (const char* key : {"attn_output_gate", "headwise_attn_output_gate", "elementwise_attn_output_gate"})
-    CHECK_THAT(refusal_with(std::string("\"") + key + "\": true"),
-               Catch::Contains(key) && Catch::Contains("without gates"));
-  CHECK_THAT(refusal_with(R"("per_layer_config": [{"hidden_size": 3}])"), Catch::Contains("per_layer_config"));
   for (const char* word : {"chunked_attention", "linear_attention", "conv", "hybrid", "mamba"})
-    CHECK_THAT(refusal_with(std::string(R"("layer_types": ["full_attention", ")") + word + "\"]"),
+    CHECK_THAT(refusal_of_keys("llama", std::string(R"("layer_types": ["full_attention", ")") + word + "\"]"),
                Catch::Contains("layer_types") && Catch::Contains(word));
-  CHECK(refusal_with(R"("layer_types": ["full_attention", "sliding_attention"])").empty());
-}
-
-TEST_CASE("settings of single families without an equivalent are refused", "[huggingface]") {
-  for (const char* type : {"gemma", "gemma2", "gemma3_text"})
-    CHECK_THAT(refusal_message(type, R"({"use_bidirectional_attention": true})"),
-               Catch::Contains("use_bidirectional_attention"));
-  for (const char* type : {"gemma2", "gemma3_text"}) {
-    for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"})
-      for (const char* cap : {"-1", "0"})
-        CHECK_THAT(refusal_message(type, std::string("{\"") + key + "\": " + cap + "}"),
-                   Catch::Contains(key) && Catch::Contains("null or a number greater than 0"));
-    CHECK_THAT(refusal_message(type, R"({"query_pre_attn_scalar": 0})"), Catch::Contains("query_pre_attn_scalar"));
-  }
-  CHECK_THAT(refusal_message("gemma3_text", R"({"layer_types": ["full_attention"], "num_hidden_layers": 2})"),
+  CHECK(early_refusal(R"({"model_type": "llama", "layer_types": ["full_attention", "sliding_attention"]})").empty());
+  CHECK_THAT(refusal_of_keys("gemma3_text", R"("layer_types": ["full_attention"], "num_hidden_layers": 2)"),
              Catch::Contains("layer_types: expected a type for each of the 2 layers; found 1 type"));
-  CHECK_THAT(refusal_message("llama", R"({"hidden_act": "relu2"})"),
-             Catch::Contains("\"relu2\"") && Catch::Contains("\"silu\""));
-  CHECK_THAT(refusal_message("llama", R"({"hidden_size": "32"})"), Catch::Contains("hidden_size"));
-  CHECK_THAT(refusal_message("gpt_neox", R"({"num_hidden_layers": 0})"), Catch::Contains("num_hidden_layers"));
 }
 
 TEST_CASE("a folder with an adapter is refused, whatever else it has", "[huggingface]") {
@@ -140,15 +159,19 @@ TEST_CASE("a folder without config.json is refused, with the name of a GGUF file
 }
 
 TEST_CASE("an unknown tensor shows what the model has that is not supported", "[huggingface]") {
-  CHECK(unsupported_part("model.layers.0.block_sparse_moe.gate.weight").starts_with("a mixture of experts"));
-  CHECK(unsupported_part("model.layers.0.mlp.experts.3.up_proj.weight").starts_with("a mixture of experts"));
-  CHECK(unsupported_part("model.layers.0.mlp.router.weight").starts_with("a mixture of experts"));
-  CHECK(unsupported_part("model.layers.0.mlp.gate.weight").starts_with("a mixture of experts"));
-  CHECK(unsupported_part("model.layers.0.mlp.gate_proj.weight").empty());
-  CHECK(unsupported_part("model.layers.0.mlp.down_proj.qweight") == "quantised weights");
-  CHECK(unsupported_part("model.layers.0.self_attn.q_proj.weight_scale_inv") == "quantised weights");
-  CHECK(unsupported_part("base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight") == "an adapter");
-  CHECK(unsupported_part("vision_tower.encoder.layers.0.weight") == "a part for images");
-  CHECK(unsupported_part("model.layers.0.self_attn.sinks").starts_with("learned logits"));
-  CHECK(unsupported_part("transformer.h.0.ln_3.weight").empty());
+  const std::map<std::string, std::vector<std::string>> tensors_by_part{
+      {"a mixture of experts in the feed-forward sublayers",
+       {"model.layers.0.block_sparse_moe.gate.weight", "model.layers.0.mlp.experts.3.up_proj.weight",
+        "model.layers.0.mlp.router.weight", "model.layers.0.mlp.gate.weight"}},
+      {"quantised weights",
+       {"model.layers.0.mlp.down_proj.qweight", "model.layers.0.self_attn.q_proj.weight_scale_inv"}},
+      {"an adapter", {"base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"}},
+      {"a part for images", {"vision_tower.encoder.layers.0.weight"}},
+      {"learned logits of attention to no key (sinks)", {"model.layers.0.self_attn.sinks"}},
+      {"", {"model.layers.0.mlp.gate_proj.weight", "transformer.h.0.ln_3.weight"}}};
+  for (const auto& [part, tensors] : tensors_by_part)
+    for (const std::string& tensor : tensors) {
+      INFO(tensor);
+      CHECK(unsupported_part(tensor) == part);
+    }
 }

@@ -93,7 +93,8 @@ TEST_CASE("each kind of scaling has its numbers, and defaults where transformers
   const Settings yarn{{"rotary.scaling", "yarn"}, {"rotary.factor", 4.0},    {"rotary.original_length", 16},
                       {"rotary.beta_fast", 32.0}, {"rotary.beta_slow", 1.0}, {"rotary.truncate", true}};
   CHECK(scaling(R"({"type": "yarn", "factor": 4, "original_max_position_embeddings": 16})") == yarn);
-  // Without a factor, it is the quotient of both lengths; null and 0 count as missing.
+  // Without a factor, it is the quotient of both lengths; null counts as missing, and 0 where transformers tests for
+  // truth.
   CHECK(scaling(R"({"rope_type": "yarn", "original_max_position_embeddings": 16, "beta_fast": null, "mscale": 0})") ==
         yarn);
   // mscale counts only with mscale_all_dim, and not beside attention_factor.
@@ -117,8 +118,44 @@ TEST_CASE("each kind of scaling has its numbers, and defaults where transformers
   CHECK(longrope.at("rotary.long_factors") == Json::array({1.0, 2.0, 3.0, 4.0, 5.0, 6.0}));
   CHECK_FALSE(longrope.contains("rotary.attention_factor"));
   // An attention factor that equals the derived one is not a setting of its own.
-  CHECK(scaling(R"({"rope_type": "longrope", "original_max_position_embeddings": 16, "attention_factor": )" +
-                Json(std::sqrt(1.5)).dump() + ", " + lists + "}") == longrope);
+  Settings weighted_longrope =
+      read(R"({"rope_parameters": {"rope_type": "longrope", "original_max_position_embeddings": 16,
+               "attention_factor": )" +
+           Json(std::sqrt(1.5)).dump() + ", " + lists + "}}");
+  for (const char* key : {"rotary.base", "rotary.size"}) weighted_longrope.erase(key);
+  CHECK(weighted_longrope == longrope);
+}
+
+TEST_CASE("yarn uses an explicit factor, whatever the quotient of both lengths", "[huggingface]") {
+  // As transformers 4.57 and 5 do, which only warn. The quotient is 64 / 16.
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const Settings yarn =
+        read(std::string("{\"") + key +
+             R"(": {"rope_type": "yarn", "factor": 2, "original_max_position_embeddings": 16, "rope_theta": 10000}})");
+    CHECK(yarn.at("rotary.factor") == 2.0);
+    CHECK(yarn.at("rotary.original_length") == 16);
+  }
+}
+
+TEST_CASE("numbers of rope_scaling that transformers 4 and 5 read differently are refused", "[huggingface]") {
+  const std::string top = R"({"original_max_position_embeddings": 16, "rope_scaling": {"rope_type": )",
+                    only_nested = R"({"rope_scaling": {"original_max_position_embeddings": 16, "rope_type": )",
+                    lists = R"("short_factor": [1, 1, 1, 1, 1, 1], "long_factor": [1, 2, 3, 4, 5, 6]}})";
+  CHECK_THAT(error_of(top + R"("yarn", "factor": 4}})"),
+             Catch::Contains("rope_scaling: original_max_position_embeddings: expected 16") &&
+                 Catch::Contains("does not read for yarn; found none"));
+  CHECK(error_of(R"({"original_max_position_embeddings": 64, "rope_scaling": {"rope_type": "yarn", "factor": 4}})")
+            .empty());
+  CHECK(error_of(R"({"original_max_position_embeddings": 16, "rope_parameters": {"rope_type": "yarn", "factor": 4}})")
+            .empty());
+  CHECK_THAT(error_of(only_nested + R"("longrope", "factor": 4, )" + lists),
+             Catch::Contains("config.json: original_max_position_embeddings: expected 16") &&
+                 Catch::Contains("does not read for longrope; found none"));
+  CHECK(error_of(only_nested + R"("longrope", )" + lists).empty());  // transformers 4 does not read such a file
+  CHECK_THAT(error_of(top + R"("longrope", "factor": 2, )" + lists),
+             Catch::Contains("rope_scaling: factor: expected 4.0, the quotient") && Catch::Contains("found 2.0"));
+  CHECK(error_of(top + R"("longrope", "factor": 4, )" + lists).empty());
+  CHECK(error_of(top + R"("longrope", "factor": 2, "attention_factor": 1.5, )" + lists).empty());
 }
 
 TEST_CASE("a part of a head rotates only in architectures with such a key", "[huggingface]") {
@@ -153,9 +190,11 @@ TEST_CASE("written rotary positions have both spellings and read back to the sam
                         "original_max_position_embeddings": 16}})"),
        std::string(R"({"rope_scaling": {"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 16,
                         "mscale": 0.5, "mscale_all_dim": 1, "truncate": false}})"),
-       R"({"rope_scaling": {"rope_type": "longrope", "factor": 2, "original_max_position_embeddings": 16, )" + lists +
+       R"({"original_max_position_embeddings": 16, "rope_scaling": {"rope_type": "longrope", "factor": 4, )" + lists +
            "}}",
-       R"({"rope_scaling": {"rope_type": "longrope", "attention_factor": 2, "original_max_position_embeddings": 16, )" +
+       R"({"rope_parameters": {"rope_type": "longrope", "factor": 2, "original_max_position_embeddings": 16, )" +
+           lists + "}}",
+       R"({"original_max_position_embeddings": 16, "rope_scaling": {"rope_type": "longrope", "attention_factor": 2, )" +
            lists + "}}"}) {
     INFO(text);
     const Settings rope = read(text);
@@ -220,6 +259,9 @@ TEST_CASE("unknown kinds and keys of rotary positions, and missing or invalid nu
              Catch::Contains("high_freq_factor"));
   CHECK_THAT(error_of(R"({"rope_scaling": {"rope_type": "yarn", "original_max_position_embeddings": 0}})"),
              Catch::Contains("original_max_position_embeddings"));
+  for (const char* key : {"factor", "attention_factor"})
+    CHECK_THAT(error_of(std::string(R"({"rope_scaling": {"rope_type": "yarn", ")") + key + "\": 0}}"),
+               Catch::Contains(std::string(key) + ": expected a number greater than 0") && Catch::Contains("found 0"));
   CHECK_THAT(error_of(R"({"rope_scaling": [2]})"), Catch::Contains("rope_scaling: expected an object"));
   CHECK_THAT(error_of(R"({"rope_theta": 0})"), Catch::Contains("rope_theta"));
   CHECK_THAT(error_of(R"({"rope_scaling": {"rope_type": "longrope", "short_factor": [1, 1, 1, 1, 1, 1],

@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <limits>
+#include <numeric>
 #include <set>
 
 #include "fixtures/status.h"
@@ -66,7 +68,49 @@ std::vector<int32_t> reference_text(model::LanguageModel& model, const std::vect
   return tokens;
 }
 
+// Returns a token sampled by sorting all logits, and the cumulative sum of their weights in this order.
+int32_t reference_sample(const std::vector<float>& logits, double temperature, int64_t top_k, RandomSequence& random) {
+  std::vector<int32_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto logit = [&](int32_t token) { return static_cast<double>(logits[static_cast<size_t>(token)]); };
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return logit(a) > logit(b); });
+  if (temperature == 0) return order[0];
+  if (top_k > 0) order.resize(std::min(order.size(), static_cast<size_t>(top_k)));
+  std::vector<double> sums;
+  for (const int32_t token : order)
+    sums.push_back((sums.empty() ? 0 : sums.back()) + std::exp((logit(token) - logit(order[0])) / temperature));
+  const auto it = std::upper_bound(sums.begin(), sums.end(), random.uniform() * sums.back());
+  return order[static_cast<size_t>(std::min(it, sums.end() - 1) - sums.begin())];
+}
+
 }  // namespace
+
+TEST_CASE("a sampled token equals the token of a complete sort, for each seed, temperature, top_k and kind of logits",
+          "[generation]") {
+  RandomSequence random(RandomStream(11, "logits"));
+  for (int trial = 0; trial < 400; ++trial) {
+    std::vector<float> logits(1 + random.uniform_below(trial % 20 == 0 ? 3000 : 150));
+    const int kind = trial % 4;  // normal, equal, with ties, with excluded tokens
+    for (float& logit : logits) {
+      const auto x = static_cast<float>(3 * random.normal());
+      logit = kind == 1                             ? 2
+              : kind == 2                           ? std::round(x)
+              : kind == 3 && random.uniform() < 0.5 ? -std::numeric_limits<float>::infinity()
+                                                    : x;
+    }
+    logits[random.uniform_below(logits.size())] = 1;
+    for (const double temperature : {0.0, 0.01, 1.0, 4.0})
+      for (const int64_t top_k : {0, 1, 7, 64, 100, 5000}) {
+        INFO("kind " << kind << ", " << logits.size() << " logits, temperature " << temperature << ", top_k " << top_k);
+        RandomSequence sequence(RandomStream(5, "draws"), static_cast<uint32_t>(trial)), reference_sequence = sequence;
+        for (int draw = 0; draw < 5; ++draw)
+          if (const int32_t token = sample_token(logits, temperature, top_k, sequence),
+              expected = reference_sample(logits, temperature, top_k, reference_sequence);
+              token != expected)
+            FAIL("drew " << token << " instead of " << expected);
+      }
+  }
+}
 
 TEST_CASE("generated texts equal those of passes without a cache, for each prompt, sample, temperature and backbone",
           "[generation]") {
