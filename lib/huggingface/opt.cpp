@@ -42,8 +42,9 @@ class Opt : public Decoder {
     config.require("word_embed_proj_dim", width, {width}, "use a model whose embeddings have the width of its layers");
     const bool is_pre_norm = config.value("do_layer_norm_before", true);
     result["model.norm"] = is_pre_norm ? "pre" : "post";
-    // With post-norm, the setting has no effect.
-    result["model.final_norm"] = !is_pre_norm || !config.value("_remove_final_layer_norm", false);
+    // Without effect in post-norm.
+    const bool lacks_final_norm = config.value("_remove_final_layer_norm", false);
+    result["model.final_norm"] = !is_pre_norm || !lacks_final_norm;
     result["model.activation"] = activation_of(config, "activation_function", "relu");
     for (const char* key : kIgnoredKeys) config.value(key, nullptr);
     return result;

@@ -22,11 +22,13 @@ constexpr const char* kStart = "model.encoder-decoder.start_token";
 std::string small_config(const std::string& type, const std::string& keys = "") {
   const std::string sizes =
       type == "marian"
-          ? R"("d_model": 32, "encoder_layers": 2, "decoder_layers": 3, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48,
-               "encoder_attention_heads": 4, "decoder_attention_heads": 4, "pad_token_id": 13, "decoder_start_token_id": 13)"
-          : R"("d_model": 32, "d_ff": 48, "d_kv": 12, "num_layers": 2, "num_decoder_layers": 3, "num_heads": 4,
-               "decoder_start_token_id": 0)";
-  return "{" + sizes + (keys.empty() ? "" : ", " + keys) + "}";
+          ? R"({"d_model": 32, "encoder_layers": 2, "decoder_layers": 3, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48,
+               "encoder_attention_heads": 4, "decoder_attention_heads": 4, "pad_token_id": 13, "decoder_start_token_id": 13})"
+          : R"({"d_model": 32, "d_ff": 48, "d_kv": 12, "num_layers": 2, "num_decoder_layers": 3, "num_heads": 4,
+               "decoder_start_token_id": 0})";
+  Json config = Json::parse(sizes);
+  config.update(Json::parse("{" + keys + "}"));
+  return config.dump();
 }
 
 Settings small_settings(const std::string& type, const std::string& keys = "") {
