@@ -300,9 +300,10 @@ void write_folder(const model::LoadedModel& loaded_model, const std::string& fol
     refuse_usage(folder, "a new folder", "an existing folder", "remove the folder, or choose another name");
   // Chooses the first architecture that has all settings of the model. If there is none, the error describes the
   // architecture with the fewest differences, which the model probably was meant for. An architecture that refuses its
-  // own config.json does so at the first fault; it counts as kRefusalDifferences differences.
+  // own config.json does so at the first fault; if it has the name of the backbone, as BERT, it counts as
+  // kRefusalDifferences differences.
   constexpr size_t kRefusalDifferences = 4;
-  std::optional<Error> first_error;
+  std::optional<Error> first_error, error_of_backbone;
   std::unique_ptr<FolderWriter> nearest_writer;
   Fit nearest_fit;
   for (const std::string& model_type : candidate_types(loaded_model, options.model_type)) {
@@ -316,10 +317,11 @@ void write_folder(const model::LoadedModel& loaded_model, const std::string& fol
       if (nearest_fit.is_complete()) break;
     } catch (const Error& error) {
       if (!first_error) first_error = error;
+      if (model_type == loaded_model.config.model.backbone) error_of_backbone = error;
     }
   }
-  if (nearest_writer == nullptr || (first_error && nearest_fit.num_differences() > kRefusalDifferences))
-    throw *first_error;
+  if (nearest_writer == nullptr) throw *first_error;
+  if (error_of_backbone && nearest_fit.num_differences() > kRefusalDifferences) throw *error_of_backbone;
   if (!nearest_fit.is_complete()) nearest_writer->refuse(nearest_fit);
   OutputFolder output(folder);
   nearest_writer->write(output, nearest_fit);
