@@ -15,6 +15,7 @@
 #include "ceil_div.h"
 #include "cpu/simd_level.h"
 #include "nn/aten.h"
+#include "nn/packed_weights.h"
 #include "nn/parameter.h"
 
 namespace mh::nn {
@@ -46,11 +47,9 @@ bool has_onednn_fp32_product(const at::Tensor& x) {
   return x.device().is_cpu() && x.scalar_type() == at::kFloat && x.numel() > 0 && onednn_linear().has_value();
 }
 
-// Returns whether oneDNN can pack the weight. For a bf16 weight, oneDNN must have bf16 kernels for the processor.
+// Returns whether oneDNN can pack the weight.
 bool can_be_packed(const at::Tensor& weight) {
-  return has_onednn_fp32_product(weight) ||
-         (kernels::best_simd_level() >= kernels::SimdLevel::avx512_bf16 && weight.device().is_cpu() &&
-          weight.scalar_type() == at::kBFloat16 && weight.numel() > 0 && onednn_linear().has_value());
+  return weight.device().is_cpu() && weight.numel() > 0 && can_pack_weights(weight.scalar_type());
 }
 
 // Returns whether find_exact_sizes() applies to the weight, which may be packed.
@@ -190,6 +189,13 @@ ExactSizes find_exact_sizes(const at::Tensor& weight, const at::Tensor& bias) {
 }
 
 }  // namespace
+
+bool can_pack_weights(at::ScalarType type) {
+  // oneDNN has fast bf16 kernels only for a processor with bf16 instructions.
+  const bool has_kernels =
+      type == at::kFloat || (type == at::kBFloat16 && kernels::best_simd_level() >= kernels::SimdLevel::avx512_bf16);
+  return has_kernels && onednn_linear().has_value();
+}
 
 at::Tensor concatenate_rows(at::TensorList tensors) {
   return tensors.empty() ? at::Tensor() : tensors.size() == 1 ? tensors[0] : at::cat(tensors);

@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "base/random.h"
 #include "nn/aten.h"
+#include "nn/packed_weights.h"
 #include "nn/product.h"
 #include "search/candidates.h"
 #include "search/sampling.h"
@@ -126,12 +128,21 @@ class GenerationBatch {
   size_t num_removed_ = 0;  // number of texts without a row in state_
 };
 
+// Returns whether all weights of matrix products can be packed.
+bool can_pack_weights(model::LanguageModel& model) {
+  const auto& parameters = model.parameters().all();
+  return std::all_of(parameters.begin(), parameters.end(), [](const nn::Parameter& parameter) {
+    return !parameter.traits().is_product_operand || nn::can_pack_weights(parameter.value().scalar_type());
+  });
+}
+
 }  // namespace
 
 void generate(model::LanguageModel& model, const std::vector<std::vector<int32_t>>& prompts, int32_t end_id,
               const GenerationOptions& o, const GeneratedTextCallback& on_text) {
   const c10::NoGradGuard no_gradient;
-  const nn::DecodingProducts products;
+  std::optional<nn::DecodingProducts> products;
+  if (!model.parameters().device().is_cpu() || can_pack_weights(model)) products.emplace();
   std::vector<std::vector<size_t>>
       groups;  // indices of prompts of the same length, in the order of their first prompts
   std::map<size_t, size_t> group_of_length;

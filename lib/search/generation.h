@@ -8,8 +8,9 @@
 //
 // The tokens of a text do not depend on the other texts of its batch: the random stream depends only on the seed and
 // the sample number, and on a CPU the logits have the same bits in every batch (nn::DecodingProducts), if all layers
-// take the fused path of the project's CPU kernel (attention/fused/fused_cpu.h: head sizes that are multiples of 16).
-// Otherwise logits agree up to rounding, and a token is the same unless two candidates are that close.
+// take the fused path of the project's CPU kernel (attention/fused/fused_cpu.h: head sizes that are multiples of 16)
+// and, in bf16, the processor has bf16 instructions (nn/packed_weights.h). Otherwise logits agree up to rounding, and a
+// token is the same unless two candidates are that close.
 //
 // The host reads the tokens of each step before the next step. On a GPU, beam_search() (beam_search.h), which can also
 // sample, waits less often.
