@@ -10,8 +10,8 @@
 // if the caller passes them as extra tensors.
 //
 // A window, a soft cap and the slopes of ALiBi are options of a layer and do not move: a head that comes from another
-// layer then has those of its new layer, and with ALiBi also a head that moves within a layer has the slope of its new
-// index.
+// layer then has the values of its new layer, and with ALiBi also a head that moves within a layer has the slope of its
+// new index.
 //
 // In a grouped layer (grouped-query attention), the keys and values of a group do not move: the query rows of a head
 // then attend to the keys and values of the group of their new head. SwapOptions::group_size swaps whole groups

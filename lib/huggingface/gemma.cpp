@@ -201,8 +201,8 @@ class Gemma3 : public CappedGemma {
 
  private:
   // Returns whether layers of this kind have the type sliding_attention. If sliding_window is null, no layer has a
-  // window, and the types differ only in their rotary positions, of which those of sliding_attention do not scale; by
-  // default the first layer has this type.
+  // window, and the types differ only in their rotary positions, which do not scale in layers of the type
+  // sliding_attention; by default the first layer has this type.
   static bool is_sliding(const LayerSettings& layers, const Settings& kind) {
     if (!largest_window(layers).is_null()) return !window_of(kind).is_null();
     const Settings& first = layers.of_layer(0);

@@ -88,7 +88,7 @@ std::vector<std::string> layer_types(const JsonConfig& config, size_t num_layers
 // index of the layer and returns whether it has a window.
 std::vector<std::string> layer_types_or(const JsonConfig& config, size_t num_layers,
                                         const std::function<bool(int64_t)>& has_window);
-// Returns layers of these types with the settings of `layer`: those of the type sliding_attention have `window` and
+// Returns layers of these types with the settings of `layer`: layers of the type sliding_attention have `window` and
 // `rope.sliding` as well, the others no window and `rope.full`.
 LayerSettings layers_of_types(const std::vector<std::string>& types, const Settings& layer, int64_t window,
                               const RopeOfTypes& rope = {});

@@ -28,7 +28,7 @@ std::map<std::string, std::string> byte_bpe_files(const text::ByteBpeTokenizer& 
 
 // Returns the ids of the tokens before and after a text, and of the padding token if the vocabulary has one, by the
 // keys of config.json; null for a token that the vocabulary does not state. Returns an empty object for a vocabulary of
-// another type than those of vocabulary_files().
+// a type that vocabulary_files() does not write.
 io::Json token_ids(const text::Tokenizer& tokenizer);
 // Returns the vocabulary files by file name, for a vocabulary of the type tokenizer-json (tokenizer.json with
 // tokenizer_config.json and special_tokens_map.json, which name the tokens around a text), byte-bpe (byte_bpe_files()),
