@@ -1,4 +1,4 @@
-# The tables of settings and architectures in docs/open-weights.md are those of the sources. MH_RENEW=1 rewrites the tables.
+# The tables of settings and architectures in docs/open-weights.md agree with the sources. MH_RENEW=1 rewrites the tables.
 programs=$(dirname "$(command -v mh-prep)")/../tests
 "$programs/architecture-cases" > tables || fail "architecture-cases failed"
 page=$ROOT/docs/open-weights.md

@@ -27,7 +27,7 @@ expect 0 mh-eval generate run/best.safetensors --prompt "w1 w2" --length 12 --se
 cmp out first
 expect 0 mh-eval generate run/best.safetensors --length 5 --temperature 0 --samples 2
 [ "$(head -1 out)" = "$(tail -1 out)" ] || fail "expected the same greedy text twice"
-# The texts of several prompts are those of each prompt alone, in the order of the prompts, in batches of any size.
+# Several prompts give the same texts as each prompt alone, in the order of the prompts, in batches of any size.
 printf 'w1 w2\n\nw3\nw4 w1\n' > prompts
 while read -r line; do mh-eval generate -q run/best.safetensors --prompt "$line" --length 9 --seed 3 --samples 3; done < prompts > expected
 for batch in 1 2 16; do
