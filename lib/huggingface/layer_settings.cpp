@@ -72,7 +72,8 @@ LayerSettings layers_of(const Settings& settings, size_t num_layers, const std::
   std::map<std::string, Settings> overrides;  // by the number of the layer
   for (const auto& [key, value] : settings) {
     if (!key.starts_with(kPrefix)) continue;
-    if (std::ranges::none_of(kKindPrefixes, [&](std::string_view prefix) { return key.starts_with(prefix); }))
+    // clang 14 cannot capture a structured binding, so the lambda captures a reference to it.
+    if (std::ranges::none_of(kKindPrefixes, [&name = key](std::string_view prefix) { return name.starts_with(prefix); }))
       base[key.substr(kPrefix.size())] = value;
   }
   for (const auto& [key, value] : settings) {
