@@ -59,8 +59,8 @@ void weighted_value_sum(const TileLayout& layout, const float* x, const VisibleR
 // scratch for mixing one query.
 struct DecodeScratch {
   TileLayout layout;
-  float *tiles, *mix_out, *matrix;  // (queries, layout.query_stride()); (max_heads, kChunkKeys); (in, out)
-  float *max_logits, *sums;         // (in): maximum logit and sum of exponentials of each query head, for one query
+  float *tiles, *mix_out, *matrix;  // (queries, layout.query_stride()); (max_heads, kChunkKeys); (h, hv)
+  float *max_logits, *sums;         // (h): maximum logit and sum of exponentials of each query head, for one query
   MH_INLINE DecodeScratch(const AttentionParams& params, float* shared_scratch)
       : layout(decode_layout(params)),
         tiles(shared_scratch),

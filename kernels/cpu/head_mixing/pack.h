@@ -47,8 +47,8 @@ void pack_transposed_fp32(const T* from, int64_t row_stride, int64_t length, int
 // The addresses of the packed keys and values of all heads. Float is float or const float.
 template <class Float>
 struct PackedOperands {
-  // transposed_k: (in, chunks, key_size, kChunkKeys). keys: (in, keys, dk), in the backward pass only. values: (out,
-  // keys, dv) in the forward pass, transposed (out, chunks, value_size, kChunkKeys) in the backward pass.
+  // transposed_k: (h, chunks, key_size, kChunkKeys). keys: (h, keys, dk), in the backward pass only.
+  // values: (hv, keys, dv) in the forward pass, transposed (hv, chunks, value_size, kChunkKeys) in the backward pass.
   Float *transposed_k, *keys, *values;
   MH_INLINE PackedOperands(const AttentionParams& params, bool backward, Float* packed_kv)
       : transposed_k(packed_kv),

@@ -191,8 +191,8 @@ void pack_bf16_rows(const TileLayout& layout, const PackedRowSpec& row_spec, Hea
     }
 }
 
-// Replaces the scaled queries packed_q (in, layout.rows, dk) by scale * (q + u), and writes scale * (q + v) to `q_v`
-// (in, layout.rows, dk), for the first `count` queries.
+// Replaces the scaled queries packed_q (h, layout.rows, dk) by scale * (q + u), and writes scale * (q + v) to `q_v`
+// (h, layout.rows, dk), for the first `count` queries.
 void add_relative_biases(const AttentionParams& params, const TileLayout& layout, int64_t count, float* packed_q,
                          float* q_v) {
   const RelativeParams& relative = params.relative;
@@ -221,7 +221,7 @@ MH_INLINE DistanceRange distance_range(const AttentionParams& params, const Visi
   return range;
 }
 
-// Scratch of relative positions: q_v, scale * (q + v) (in, rows, dk); and distance_products (rows,
+// Scratch of relative positions: q_v, scale * (q + v) (h, rows, dk); and distance_products (rows,
 // distance_row_stride()), the products of one head's q_v with consecutive rows of r. The backward pass replaces these
 // products by their gradients.
 struct DistanceScratch {
@@ -254,7 +254,7 @@ void add_position_term(const AttentionParams& params, const TileLayout& layout, 
     }
 }
 
-// The gradients of the position term: dr (in, distances, dk) with respect to r, and dq_v (in, rows, dk) with respect to
+// The gradients of the position term: dr (h, distances, dk) with respect to r, and dq_v (h, rows, dk) with respect to
 // DistanceScratch::q_v.
 struct DistanceGradients {
   float *dr, *dq_v;

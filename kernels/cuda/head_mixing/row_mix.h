@@ -1,8 +1,8 @@
 // Row mix: head mixing on the tensor cores, one or two queries at a time, for 16-bit types and few heads. A tile of the
 // probabilities of all heads, or of their gradients, is in shared memory as (heads, queries, keys). With the transpose
-// of the matrix m of a query as the left operand,
+// of the matrix m (h, hv) of a query as the left operand,
 //
-//   (out heads, keys) = mᵀ (out heads, in heads) · P (in heads, keys)
+//   P̄ (hv, keys) = mᵀ (hv, h) · P (h, keys)
 //
 // is a tensor-core product whose inner dimension is the heads. With up to 8 heads one m16n8k16 instruction mixes two
 // queries and 8 keys, by a block-diagonal left operand; with up to 16 heads one query and 8 keys. So a matrix for each
