@@ -117,8 +117,7 @@ MH_DEVICE void head_mixing_matrix_gradient(const Thread& thread, const Attention
   using Operands = QueryOperands<T, kSize, kRelative>;
   const Operands score_operands = logit_operands<T, kSize, kRelative>(params, tensors, b, heads.range(), resident_smem);
   const HeadRange chunk{chunk_head, chunk_head + num_chunk_heads};
-  const Operands gradient_operands{
-      {v, b, params.value_head_of}, {dout, b, nullptr}, chunk, params.value_size, dout_rows};
+  const Operands gradient_operands{{v, b, params.v_head_of}, {dout, b, nullptr}, chunk, params.value_size, dout_rows};
   const RowTileOperands<Operands> row_tile_score_operands{score_operands, plan, warp},
       row_tile_gradient_operands{gradient_operands, plan, warp};
   const RowRange resident_range{first, queries};
@@ -285,7 +284,7 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
       block_memory.warp_products(thread, plan.num_row_tiles * FragmentExchange<T>::num_fragments(params.value_heads));
   using Operands = QueryOperands<T, kSize, kRelative>;
   const Operands gradient_operands{
-      {v, b, params.value_head_of}, {dout, b, nullptr}, {0, params.value_heads}, params.value_size, resident_smem};
+      {v, b, params.v_head_of}, {dout, b, nullptr}, {0, params.value_heads}, params.value_size, resident_smem};
   const Operands score_operands = logit_operands<T, kSize, kRelative>(params, tensors, b, heads.range(), query_rows);
   const RowTileOperands<Operands> row_tile_score_operands{score_operands, plan, warp},
       row_tile_gradient_operands{gradient_operands, plan, warp};

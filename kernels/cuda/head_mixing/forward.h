@@ -125,7 +125,7 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
   using Operands = QueryOperands<T, kSize, kRelative>;
   const Operands score_operands =
       logit_operands<T, kSize, kRelative>(params, tensors, b, {0, params.heads}, resident_smem);
-  const Operands value_operands{{v, b, params.value_head_of}, {}, heads.range(), params.value_size, nullptr};
+  const Operands value_operands{{v, b, params.v_head_of}, {}, heads.range(), params.value_size, nullptr};
   const RowTileOperands<Operands> row_tile_score_operands{score_operands, plan, warp};
   const RowRange resident_range{first, queries};
   const auto tiles = tiles_of_keys<kRelative>(params, visible_range, first + warp.num_block_rows - 1);

@@ -132,17 +132,16 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   [[maybe_unused]] float* const window_products =
       block_memory.warp_products(thread, plan.num_row_tiles * Traits::exchanged_fragments(params));
   using Operands = GemmOperands<T, kSize, kRelative ? 2 : 1, 1, kRelative>;
-  Operands score_operands{
-      {q, b, nullptr}, {k, b, params.key_head_of}, {0, params.heads}, params.key_size, resident_smem};
+  Operands score_operands{{q, b, nullptr}, {k, b, params.k_head_of}, {0, params.heads}, params.key_size, resident_smem};
   Operands gradient_operands{
-      {dout, b, nullptr}, {v, b, params.value_head_of}, {0, params.value_heads}, params.value_size, value_rows};
+      {dout, b, nullptr}, {v, b, params.v_head_of}, {0, params.value_heads}, params.value_size, value_rows};
   if constexpr (kRelative) {
     const auto distances = distance_rows<T>(params);
     if constexpr (kDistancesResident) {
       score_operands.streamed = {q_v, b, nullptr}, score_operands.streamed_2 = {q, b, nullptr};
-      score_operands.resident = {distances, b, nullptr}, score_operands.window = {k, b, params.key_head_of};
+      score_operands.resident = {distances, b, nullptr}, score_operands.window = {k, b, params.k_head_of};
       gradient_operands.streamed = gradient_operands.resident = {}, gradient_operands.streamed_2 = {dout, b, nullptr},
-      gradient_operands.window = {v, b, params.value_head_of};
+      gradient_operands.window = {v, b, params.v_head_of};
     } else {
       score_operands.streamed_2 = {q_v, b, nullptr}, score_operands.window = {distances, b, nullptr};
     }

@@ -127,7 +127,7 @@ MH_DEVICE QueryOperands<T, kSize, kRelative> logit_operands(const AttentionParam
                                                             const KernelTensors<T>& tensors, int64_t b, HeadRange heads,
                                                             const T* resident_smem) {
   QueryOperands<T, kSize, kRelative> operands{
-      {tensors.k, b, params.key_head_of}, {tensors.q, b, nullptr}, heads, params.key_size, resident_smem};
+      {tensors.k, b, params.k_head_of}, {tensors.q, b, nullptr}, heads, params.key_size, resident_smem};
   if constexpr (kRelative)
     operands.resident_2 = {tensors.q_v, b, nullptr}, operands.window = {distance_rows<T>(params), b, nullptr};
   return operands;

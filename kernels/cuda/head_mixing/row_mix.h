@@ -348,14 +348,14 @@ template <class Traits, class T, int kRows>
 struct KeyLoader : HeadRowLoader<Traits, T, kRows> {
   template <class Thread>
   MH_DEVICE KeyLoader(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors, int64_t b)
-      : HeadRowLoader<Traits, T, kRows>(thread, params, tensors.k, b, params.key_head_of, params.heads,
-                                        params.key_size) {}
+      : HeadRowLoader<Traits, T, kRows>(thread, params, tensors.k, b, params.k_head_of, params.heads, params.key_size) {
+  }
 };
 template <class Traits, class T, int kRows>
 struct ValueLoader : HeadRowLoader<Traits, T, kRows> {
   template <class Thread>
   MH_DEVICE ValueLoader(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors, int64_t b)
-      : HeadRowLoader<Traits, T, kRows>(thread, params, tensors.v, b, params.value_head_of, params.value_heads,
+      : HeadRowLoader<Traits, T, kRows>(thread, params, tensors.v, b, params.v_head_of, params.value_heads,
                                         params.value_size) {}
 };
 

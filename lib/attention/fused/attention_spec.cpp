@@ -81,7 +81,7 @@ kernels::AttentionParams AttentionSpec::params(const at::Tensor& q, const at::Te
                             .num_key_ranges = static_cast<int>(position_bias.key_ranges.size())};
     check_key_ranges(params);
   }
-  if (!kv_head_of.empty()) params.key_head_of = params.value_head_of = kv_head_of.data();
+  if (!kv_head_of.empty()) params.k_head_of = params.v_head_of = kv_head_of.data();
   return params;
 }
 

@@ -48,7 +48,7 @@ struct AttentionSpec {
   PositionBias position_bias = {};
 
   // Returns the kernel parameters that do not depend on the batch row, for a CPU or GPU and for q (B, h, Tq, dk), k (B,
-  // h, Tk, dk) and v (B, hv, Tk, dv). The pointers `key_head_of`, `value_head_of` and `position_bias.key_ranges` point
+  // h, Tk, dk) and v (B, hv, Tk, dv). The pointers `k_head_of`, `v_head_of` and `position_bias.key_ranges` point
   // into this object, `sinks` and `position_bias.bias` into its tensors; the caller sets all others, and for a GPU
   // replaces the pointers into this object. Throws if the sinks or the position bias have another shape or type, or if
   // the key ranges of the bias leave out a key or refer to columns outside the bias. With head mixing, the caller also

@@ -55,7 +55,7 @@ struct DeviceParams {
     const at::Device device = x.q.device();
     if (!spec.kv_head_of.empty()) {
       kv_head_of_ = nn::to_device(at::tensor(spec.kv_head_of), device);
-      params.key_head_of = params.value_head_of = kv_head_of_.const_data_ptr<int64_t>();
+      params.k_head_of = params.v_head_of = kv_head_of_.const_data_ptr<int64_t>();
     }
     if (spec.key_lengths.defined()) params.key_lengths = spec.key_lengths.const_data_ptr<int64_t>();
     params.has_aligned_rows = std::all_of(kernel_tensors.begin(), kernel_tensors.end(),

@@ -111,15 +111,14 @@ struct RelativePositions {
 
 // Random key/value heads and head scales in half of the cases, set in `params`; empty in the other half.
 struct HeadChoices {
-  std::vector<int64_t> key_head_of, value_head_of;
+  std::vector<int64_t> k_head_of, v_head_of;
   std::vector<float> scales;
   HeadChoices(AttentionParams& params, int64_t heads, int64_t value_heads) {
     if (pick(0, 1) == 0) return;
-    for (int64_t j = 0; j < heads; ++j) key_head_of.push_back(pick(0, heads - 1));
+    for (int64_t j = 0; j < heads; ++j) k_head_of.push_back(pick(0, heads - 1));
     for (int64_t i = 0; i < value_heads; ++i)
-      value_head_of.push_back(pick(0, value_heads - 1)), scales.push_back(0.5F * static_cast<float>(pick(-1, 3)));
-    params.key_head_of = key_head_of.data(), params.value_head_of = value_head_of.data(),
-    params.head_scales = scales.data();
+      v_head_of.push_back(pick(0, value_heads - 1)), scales.push_back(0.5F * static_cast<float>(pick(-1, 3)));
+    params.k_head_of = k_head_of.data(), params.v_head_of = v_head_of.data(), params.head_scales = scales.data();
   }
 };
 
