@@ -125,8 +125,8 @@ struct AttentionParams {
   constexpr bool has_relative_positions() const { return relative.u != nullptr; }
   constexpr bool has_position_bias() const { return position_bias.bias != nullptr; }
   constexpr bool has_dropout() const { return dropout.threshold != 0; }
-  constexpr int64_t key_head(int64_t j) const { return kv_head(k_head_of, j); }
-  constexpr int64_t value_head(int64_t i) const { return kv_head(v_head_of, i); }
+  constexpr int64_t k_head(int64_t j) const { return kv_head(k_head_of, j); }
+  constexpr int64_t v_head(int64_t i) const { return kv_head(v_head_of, i); }
   float head_scale(int64_t i) const { return head_scales != nullptr ? head_scales[i] : 1; }
   // Return the end and the beginning of [visible_begin(i), visible_end(i)), the range of keys to which query i attends.
   int64_t visible_end(int64_t i) const {

@@ -193,8 +193,8 @@ struct KeyGradientTiles {
 };
 
 // Computes dk, if kComputeDk, and dv, if kComputeDv: for each head, the gradients of the keys and values that the head
-// reads. If tensors.has_one_reader_per_kv_head, they are written to head params.key_head(head) of dk and head
-// params.value_head(head) of dv, and otherwise to head `head` of dk and dv. Padding keys get zeros. Grid: (tiles
+// reads. If tensors.has_one_reader_per_kv_head, they are written to head params.k_head(head) of dk and head
+// params.v_head(head) of dv, and otherwise to head `head` of dk and dv. Padding keys get zeros. Grid: (tiles
 // of keys, batch * heads). kRelative: each key range begins a new tile, so the grid may have more blocks than there are
 // tiles; blocks without a tile return at once.
 template <class T, int kSize, bool kComputeDk, bool kComputeDv, bool kRelative, bool kLogitTerms, class Thread>
@@ -205,7 +205,7 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
   const StridedTensor<const T>&q = tensors.q, &k = tensors.k, &v = tensors.v, &dout = tensors.dout;
   const StridedTensor<T>&dk = tensors.dk, &dv = tensors.dv;
   const int64_t b = thread.block_y() / params.value_heads, head = thread.block_y() % params.value_heads;
-  const int64_t key_head = params.key_head(head), value_head = params.value_head(head);
+  const int64_t k_head = params.k_head(head), v_head = params.v_head(head);
   const int g = thread.lane() / 4, t = thread.lane() % 4;
   // The keys of the block are among the keys `first` … `key_end` - 1.
   int first = thread.block_x() * Traits::kKeys, key_end = static_cast<int>(params.keys), range_index = 0;
@@ -232,9 +232,9 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
   // Padding keys are not read; their contents are arbitrary.
   const int key_limit = num_unpadded_keys < key_end ? num_unpadded_keys : key_end;
   load_tile<Traits::kKeys, kSize, Traits::kStride>(
-      thread, shared.k, matrix_of_head(k, b, key_head, key_limit, params.key_size, params.has_aligned_rows), first);
+      thread, shared.k, matrix_of_head(k, b, k_head, key_limit, params.key_size, params.has_aligned_rows), first);
   load_tile<Traits::kKeys, kSize, Traits::kStride>(
-      thread, shared.v, matrix_of_head(v, b, value_head, key_limit, params.value_size, params.has_aligned_rows), first);
+      thread, shared.v, matrix_of_head(v, b, v_head, key_limit, params.value_size, params.has_aligned_rows), first);
 
   const float head_scale = params.head_scales != nullptr ? params.head_scales[b * params.head_scales_stride + head] : 1;
   Accumulator dk_sums[kComputeDk ? kSize / 8 : 2], dv_sums[kComputeDv ? kSize / 8 : 2];
@@ -299,12 +299,12 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
   const int warp_first = first + thread.warp() * 16;
   if constexpr (kComputeDk)
     store_rows<kSize, Traits::kStride>(thread, shared.k + warp_offset, dk_sums, factor,
-                                       matrix_of_head(dk, b, tensors.has_one_reader_per_kv_head ? key_head : head,
+                                       matrix_of_head(dk, b, tensors.has_one_reader_per_kv_head ? k_head : head,
                                                       key_end, params.key_size, params.has_aligned_rows),
                                        warp_first);
   if constexpr (kComputeDv)
     store_rows<kSize, Traits::kStride>(thread, shared.v + warp_offset, dv_sums, factor,
-                                       matrix_of_head(dv, b, tensors.has_one_reader_per_kv_head ? value_head : head,
+                                       matrix_of_head(dv, b, tensors.has_one_reader_per_kv_head ? v_head : head,
                                                       key_end, params.value_size, params.has_aligned_rows),
                                        warp_first);
 }

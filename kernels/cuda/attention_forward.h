@@ -114,8 +114,8 @@ MH_DEVICE void for_each_key_tile(const Thread& thread, const AttentionParams& pa
   const int64_t b = tile.b, head = tile.head;
   const int first = tile.first;
   const StridedTensor<const T>&k = tensors.k, &v = tensors.v;
-  const T* k_data = row_of(k, b, params.key_head(head), 0);
-  const T* v_data = kLoadValues ? row_of(v, b, params.value_head(head), 0) : nullptr;
+  const T* k_data = row_of(k, b, params.k_head(head), 0);
+  const T* v_data = kLoadValues ? row_of(v, b, params.v_head(head), 0) : nullptr;
   const bool has_position_bias = kLogitTerms && params.has_position_bias();
   const int num_bias_ranges = has_position_bias ? params.position_bias.num_key_ranges : 1;
   for (int range_index = 0; range_index < (kRelative ? params.relative.num_key_ranges : num_bias_ranges);

@@ -58,7 +58,7 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
   const int first = thread.block_x() * Traits::kDistances, warp_row = thread.warp() * 16 + g;
   const int num_unpadded_keys = num_unpadded_keys_of(params, b, keys);
   const T *query_data = row_of(q, b, head, 0), *dout_data = row_of(dout, b, head, 0);
-  const T *key_data = row_of(k, b, params.key_head(head), 0), *value_data = row_of(v, b, params.value_head(head), 0);
+  const T *key_data = row_of(k, b, params.k_head(head), 0), *value_data = row_of(v, b, params.v_head(head), 0);
   DistanceRanges ranges;
   if constexpr (kPositionBias) {
     ranges = ranges_of(params.position_bias);

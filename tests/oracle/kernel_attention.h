@@ -100,11 +100,9 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
       const int64_t unpadded_keys =
           c.key_lengths.empty() ? keys : std::min(keys, c.key_lengths[static_cast<size_t>(b)]);
       const int64_t first = p.visible_begin(t), end = std::max(first, std::min(p.visible_end(t), unpadded_keys));
-      const auto k_offset = [&](int64_t j, int64_t s) {
-        return ((b * c.k_heads + p.key_head(j)) * keys + s) * key_size;
-      };
+      const auto k_offset = [&](int64_t j, int64_t s) { return ((b * c.k_heads + p.k_head(j)) * keys + s) * key_size; };
       const auto v_offset = [&](int64_t i, int64_t s) {
-        return ((b * c.v_heads + p.value_head(i)) * keys + s) * value_size;
+        return ((b * c.v_heads + p.v_head(i)) * keys + s) * value_size;
       };
       const auto dropout = [&](bool before_mixing, int64_t h, int64_t s) {
         return c.dropout_factor && before_mixing == c.dropout_before_mixing ? c.dropout_factor(b, h, t, s) : 1.0;

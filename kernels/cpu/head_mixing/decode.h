@@ -112,8 +112,7 @@ void HeadMixingLoops<L, T>::decode_logits(const AttentionParams& params, int64_t
                             : size > lanes   ? decode_products<2, T>
                                              : decode_products<1, T>;
       products(scratch.layout, q.at(j, t) + first, params.scale, size,
-               VisibleRows<T>{k, params.key_head(j), params.visible_end(t)}, first,
-               scratch.tile_of(t) + j * kChunkKeys);
+               VisibleRows<T>{k, params.k_head(j), params.visible_end(t)}, first, scratch.tile_of(t) + j * kChunkKeys);
     }
 }
 
@@ -140,7 +139,7 @@ void HeadMixingLoops<L, T>::decode_values(const AttentionParams& params, int64_t
   const DecodeScratch scratch(params, shared_scratch);
   for (int64_t t = 0; t < params.queries; ++t) {
     const float* x = scratch.tile_of(t) + i * kChunkKeys;
-    const VisibleRows<T> values{v, params.value_head(i), params.visible_end(t)};
+    const VisibleRows<T> values{v, params.v_head(i), params.visible_end(t)};
     int64_t c = 0;
     for (; c + 4 * lanes <= params.value_size; c += 4 * lanes)
       weighted_value_sum<4>(scratch.layout, x, values, c, params.value_size, out.at(i, t));

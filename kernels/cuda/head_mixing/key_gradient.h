@@ -72,8 +72,8 @@ constexpr bool kSeparateKeyValuePasses = kSize * sizeof(T) >= 512 || kSize > 128
 
 // ResidentRows::keys and keys_of_range: computes dk, if kComputeDk, and dv, if kComputeDv. dk has, for each query head
 // j, the gradient of the keys that head j reads; dv has, for each value head i, the gradient of the values that head i
-// reads. If tensors.has_one_reader_per_kv_head, the gradients are written to heads params.key_head(j) of dk and
-// params.value_head(i) of dv, and otherwise to heads j and i. Padding keys get zeros. Grid: (order.num_blocks(), 1,
+// reads. If tensors.has_one_reader_per_kv_head, the gradients are written to heads params.k_head(j) of dk and
+// params.v_head(i) of dv, and otherwise to heads j and i. Padding keys get zeros. Grid: (order.num_blocks(), 1,
 // plan.num_head_blocks); a tile of `order` is 16 * plan.num_row_tiles keys.
 //
 // ResidentRows::keys_of_range requires relative positions: tensors.q is q + u, tensors.q_v is q + v, and each key range
@@ -375,8 +375,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
           if (warp_head + o < params.heads)
             store_rows<kSize, kStride>(
                 thread, staging, dk_sums[o], {1, 1},
-                matrix_of_head(dk, b,
-                               tensors.has_one_reader_per_kv_head ? params.key_head(warp_head + o) : warp_head + o,
+                matrix_of_head(dk, b, tensors.has_one_reader_per_kv_head ? params.k_head(warp_head + o) : warp_head + o,
                                rows_end, params.key_size, params.has_aligned_rows),
                 first + 16 * warp.row_tile);
         }
@@ -384,8 +383,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
           if (warp_head + o < params.value_heads)
             store_rows<kSize, kStride>(
                 thread, staging, dv_sums[o], {scales[o], scales[o]},
-                matrix_of_head(dv, b,
-                               tensors.has_one_reader_per_kv_head ? params.value_head(warp_head + o) : warp_head + o,
+                matrix_of_head(dv, b, tensors.has_one_reader_per_kv_head ? params.v_head(warp_head + o) : warp_head + o,
                                rows_end, params.value_size, params.has_aligned_rows),
                 first + 16 * warp.row_tile);
         }

@@ -429,7 +429,7 @@ MH_DEVICE void accumulate_transposed(const Thread& thread, Accumulator (&sums)[T
 
 // Computes tensors.dk and tensors.dv. dk has, for each query head j, the gradient of the keys that head j reads; dv
 // has, for each value head i, the gradient of the values that head i reads. If tensors.has_one_reader_per_kv_head, the
-// gradients are written to heads params.key_head(j) of dk and params.value_head(i) of dv, and otherwise to heads j and
+// gradients are written to heads params.k_head(j) of dk and params.v_head(i) of dv, and otherwise to heads j and
 // i. Padding keys get zeros. Grid: (order.num_blocks()).
 template <class Traits, class T, class Thread>
 MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams& params, const RowMixPlan& plan,
@@ -554,13 +554,13 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
       if (head < params.heads)
         store_rows<kSize, kStride>(
             thread, staging, dk_sums[o][row_tile], {1, 1},
-            matrix_of_head(tensors.dk, b, tensors.has_one_reader_per_kv_head ? params.key_head(head) : head, keys,
+            matrix_of_head(tensors.dk, b, tensors.has_one_reader_per_kv_head ? params.k_head(head) : head, keys,
                            params.key_size, params.has_aligned_rows),
             first + 16 * row_tile);
       if (head < params.value_heads)
         store_rows<kSize, kStride>(
             thread, staging, dv_sums[o][row_tile], {1, 1},
-            matrix_of_head(tensors.dv, b, tensors.has_one_reader_per_kv_head ? params.value_head(head) : head, keys,
+            matrix_of_head(tensors.dv, b, tensors.has_one_reader_per_kv_head ? params.v_head(head) : head, keys,
                            params.value_size, params.has_aligned_rows),
             first + 16 * row_tile);
     }
