@@ -19,7 +19,8 @@ using layers::normal;
 
 namespace {
 
-// Returns the values (g size, …) of a projection to key/value heads with one copy for each of the `heads` query heads.
+// Returns the values (hkv size, …) of a projection to key/value heads with one copy for each of the `heads` query
+// heads.
 at::Tensor repeat_groups(const at::Tensor& x, int64_t kv_heads, const std::vector<int64_t>& kv_head_of) {
   return x.unflatten(0, {kv_heads, x.size(0) / kv_heads})
       .index_select(0, at::tensor(kv_head_of, at::kLong))
