@@ -224,7 +224,7 @@ AttentionOptions AttentionLayer::options_after_pruning(const KeptHeads& kept_hea
   AttentionOptions new_options = options_;
   if (kept_heads.value.empty() || kept_heads.output.empty() ||
       (kept_heads.score.empty() && stages_.mixer->mixer_input() == MixerInput::probabilities)) {
-    new_options.heads = new_options.value_heads = new_options.output_heads = new_options.key_value_heads = 0;
+    new_options.heads = new_options.value_heads = new_options.output_heads = new_options.kv_heads = 0;
     new_options.group_sizes.clear();
     return new_options;
   }
@@ -249,7 +249,7 @@ AttentionOptions AttentionLayer::options_after_pruning(const KeptHeads& kept_hea
 
 // Sets the number of key/value heads and, if they differ, the group sizes of a layer after pruning.
 void AttentionLayer::set_groups_after_pruning(const KeptHeads& kept_heads, AttentionOptions& new_options) const {
-  new_options.key_value_heads = 0;
+  new_options.kv_heads = 0;
   new_options.group_sizes.clear();
   if (!layer_spec_.is_grouped()) return;
   if (kept_heads.score != kept_heads.value)
@@ -257,7 +257,7 @@ void AttentionLayer::set_groups_after_pruning(const KeptHeads& kept_heads, Atten
                  "different heads", "prune the same heads on both sides");
   std::map<int64_t, int64_t> sizes;  // number of kept query heads of each key/value head
   for (const int64_t head : kept_heads.score) ++sizes[layer_spec_.kv_head_of[static_cast<size_t>(head)]];
-  new_options.key_value_heads = static_cast<int64_t>(sizes.size());
+  new_options.kv_heads = static_cast<int64_t>(sizes.size());
   for (const auto& [kv_head, size] : sizes) new_options.group_sizes.push_back(size);
   if (std::set<int64_t>(new_options.group_sizes.begin(), new_options.group_sizes.end()).size() == 1)
     new_options.group_sizes.clear();

@@ -22,7 +22,7 @@ enum class Sink { none, learned, zero };
 // The options of one layer. AttentionOptions::describe() explains each key.
 struct AttentionOptions {
   int64_t heads = 8;
-  int64_t key_value_heads = 0;
+  int64_t kv_heads = 0;
   std::vector<int64_t> group_sizes = {};
   int64_t value_heads = 0;
   int64_t output_heads = 0;

@@ -56,9 +56,9 @@ struct AttentionSpec {
   kernels::AttentionParams params(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                   bool needs_backward) const;
 
-  // Returns whether exactly one query head reads each of the `num_kv_heads` key/value heads, so that each gradient of a
+  // Returns whether exactly one query head reads each of the `kv_heads` key/value heads, so that each gradient of a
   // key/value head has one writer.
-  bool is_kv_permutation(int64_t num_kv_heads) const;
+  bool is_kv_permutation(int64_t kv_heads) const;
   // Returns the gradient of the key/value heads, with the shape and type of `like`. `gradient` (B, h, T, d) has one
   // head for each query head; the result sums the query heads that read the same key/value head.
   at::Tensor reduce_to_kv_heads(const at::Tensor& gradient, const at::Tensor& like) const;
