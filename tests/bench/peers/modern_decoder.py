@@ -28,14 +28,14 @@ class ModelSize:
     layers: int = 4
     d: int = 256
     h: int = 8  # query heads
-    g: int = 2  # key/value heads
+    hkv: int = 2  # key/value heads
     f: int = 704  # 8 d / 3, rounded up to a multiple of 64
 
     def toml(self, n, batch_tokens):
         """Returns the configuration of the project for batches of `batch_tokens` tokens in sequences of length n; it ends in [train]."""
         return (f"include = '{bench_folder.parents[1]}/configs/backbones/modern-decoder.toml'\n"
                 f"[model]\nlayers = {self.layers}\nwidth = {self.d}\nffn = {self.f}\nnorm_epsilon = {EPSILON}\n"
-                f"[attention]\nheads = {self.h}\nkey_value_heads = {self.g}\nrotary.base = {BASE}\n"
+                f"[attention]\nheads = {self.h}\nkey_value_heads = {self.hkv}\nrotary.base = {BASE}\n"
                 f"[train]\nbatch.block = {n}\nbatch.tokens = {batch_tokens}\n")
 
 
@@ -59,17 +59,17 @@ class Layer(nn.Module):
     def __init__(self, size):
         super().__init__()
         d, f = size.d, size.f
-        self.h, self.g, self.dk = size.h, size.g, d // size.h
+        self.h, self.hkv, self.dk = size.h, size.hkv, d // size.h
         self.norm1, self.norm2 = nn.RMSNorm(d, EPSILON), nn.RMSNorm(d, EPSILON)
-        self.qkv, self.out = nn.Linear(d, (self.h + 2 * self.g) * self.dk, bias=False), nn.Linear(d, d, bias=False)
+        self.qkv, self.out = nn.Linear(d, (self.h + 2 * self.hkv) * self.dk, bias=False), nn.Linear(d, d, bias=False)
         self.gate_up, self.down = nn.Linear(d, 2 * f, bias=False), nn.Linear(f, d, bias=False)
 
     def attend(self, x, cos, sin):
         """Returns the concatenated head outputs (B, T, d) from x (B, T, d)."""
         b, t, _ = x.shape
-        qk, v = self.qkv(x).view(b, t, self.h + 2 * self.g, self.dk).split([self.h + self.g, self.g], 2)
+        qk, v = self.qkv(x).view(b, t, self.h + 2 * self.hkv, self.dk).split([self.h + self.hkv, self.hkv], 2)
         qk = rotate(qk, cos.to(qk.dtype), sin.to(qk.dtype))
-        q, k = qk.split([self.h, self.g], 2)
+        q, k = qk.split([self.h, self.hkv], 2)
         z = F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True, enable_gqa=True)
         return z.transpose(1, 2).reshape(x.shape)
 
