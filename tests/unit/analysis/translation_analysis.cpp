@@ -664,10 +664,11 @@ TEST_CASE("spectra of logits and mixing matrices equal plain loops, and can be r
   }
   CHECK(collect_spectra(analysed_model, "alphas", 1)->entries().size() == 14);
   CHECK(collect_spectra(analysed_model, "alphas", 1, {AttentionKind::encoder_self})->entries().size() == 6);
-  const AnalysedModel mixed_encoder("[attention.encoder.self]\nmixer = 'mixhead-a'\n");
-  CHECK(collect_spectra(mixed_encoder, "before-mixing", 4096)->entries().size() == 3);
-  CHECK(status_of([&] { collect_spectra(mixed_encoder, "before-mixing", 4096, {AttentionKind::decoder_cross}); }) == 2);
-  CHECK(status_of([&] { collect_spectra(mixed_encoder, "mixing", 4096, {AttentionKind::decoder_cross}); }) == 2);
+  const AnalysedModel mixing_encoder("[attention.encoder.self]\nmixer = 'mixhead-a'\n");
+  CHECK(collect_spectra(mixing_encoder, "before-mixing", 4096)->entries().size() == 3);
+  CHECK(status_of([&] { collect_spectra(mixing_encoder, "before-mixing", 4096, {AttentionKind::decoder_cross}); }) ==
+        2);
+  CHECK(status_of([&] { collect_spectra(mixing_encoder, "mixing", 4096, {AttentionKind::decoder_cross}); }) == 2);
 }
 
 TEST_CASE("the expert report of an encoder counts source words by sentence, without end-of-sentence symbols",
