@@ -62,13 +62,13 @@ struct QueryGradientTiles {
 };
 
 // Sums each column of the accumulators of all warps of the block, and writes the first min(kColumns, columns) sums to
-// `to`. sums (16, kColumns): a warp's accumulators; warp_sums (warps, kColumns): scratch in shared memory.
+// `to`. accum (16, kColumns): a warp's accumulators; warp_sums (warps, kColumns): scratch in shared memory.
 template <int kColumns, class Thread>
-MH_DEVICE void store_column_sums(const Thread& thread, const Accumulator (&sums)[kColumns / 8], float* warp_sums,
+MH_DEVICE void store_column_sums(const Thread& thread, const Accumulator (&accum)[kColumns / 8], float* warp_sums,
                                  float* to, int columns) {
   MH_FOR (n, kColumns / 8)
     MH_FOR (e, 2) {
-      float x = sums[n].x[e] + sums[n].x[2 + e];
+      float x = accum[n].x[e] + accum[n].x[2 + e];
       MH_UNROLL
       for (int lane_mask = 4; lane_mask < 32; lane_mask *= 2) x += thread.shuffle_xor(x, lane_mask);
       if (thread.lane() < 4) warp_sums[thread.warp() * kColumns + n * 8 + 2 * thread.lane() + e] = x;
@@ -116,7 +116,7 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionPar
     delta[r] = row + 8 * r < queries ? tensors.delta[index] : 0;
   }
   const int column = Traits::kColumns < kSize ? thread.block_z() * Traits::kColumns : 0;
-  Accumulator sums[Traits::kColumns / 8], distance_sums[kRelative ? Traits::kColumns / 8 : 1];
+  Accumulator dq_accum[Traits::kColumns / 8], dq_v_accum[kRelative ? Traits::kColumns / 8 : 1];
   const int warp_offset = thread.warp() * 16 * Traits::kStride;
   [[maybe_unused]] const LogitTerms logit_terms(params, head);
   for_each_key_tile<Traits, T, kSize, kRelative, kLogitTerms, true>(
@@ -145,22 +145,23 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionPar
               if constexpr (kLogitTerms) x *= logit_slope;
             }
         });
-        multiply_add<Traits::kColumns, Traits::kStride>(thread, sums, p, shared.k[stage] + column);
-        if constexpr (kRelative) shared.multiply_add(thread, distance_sums, p, ring_row, column);
+        multiply_add<Traits::kColumns, Traits::kStride>(thread, dq_accum, p, shared.k[stage] + column);
+        if constexpr (kRelative) shared.multiply_add(thread, dq_v_accum, p, ring_row, column);
       });
   thread.template wait_group<0>();
   thread.barrier();
   if constexpr (kRelative) {
     const int64_t offset = (thread.block_y() * int64_t{thread.blocks_x()} + tile) * params.key_size + column;
-    store_column_sums<Traits::kColumns>(thread, sums, shared.products, tensors.du + offset, params.key_size - column);
-    store_column_sums<Traits::kColumns>(thread, distance_sums, shared.products, tensors.dv_bias + offset,
+    store_column_sums<Traits::kColumns>(thread, dq_accum, shared.products, tensors.du + offset,
+                                        params.key_size - column);
+    store_column_sums<Traits::kColumns>(thread, dq_v_accum, shared.products, tensors.dv_bias + offset,
                                         params.key_size - column);
     MH_FOR (n, Traits::kColumns / 8)
-      MH_FOR (i, 4) sums[n].x[i] += distance_sums[n].x[i];
+      MH_FOR (i, 4) dq_accum[n].x[i] += dq_v_accum[n].x[i];
   }
   const float factor[2] = {1, 1};
   store_rows<Traits::kColumns, Traits::kStride>(
-      thread, shared.q + warp_offset, sums, factor,
+      thread, shared.q + warp_offset, dq_accum, factor,
       {row_of(dq, b, head, 0) + column, dq.row_stride, queries, params.key_size - column, params.has_aligned_rows},
       first + thread.warp() * 16);
   if (tensors.dscale == nullptr || column > 0) return;
@@ -237,7 +238,7 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
       thread, shared.v, matrix_of_head(v, b, v_head, key_limit, params.value_size, params.has_aligned_rows), first);
 
   const float head_scale = params.head_scales != nullptr ? params.head_scales[b * params.head_scales_stride + head] : 1;
-  Accumulator dk_sums[kComputeDk ? kSize / 8 : 2], dv_sums[kComputeDv ? kSize / 8 : 2];
+  Accumulator dk_accum[kComputeDk ? kSize / 8 : 2], dv_accum[kComputeDv ? kSize / 8 : 2];
   const int warp_offset = thread.warp() * 16 * Traits::kStride;
   const int64_t stats_offset = thread.block_y() * params.queries;  // index of lse and delta of query 0
   [[maybe_unused]] const LogitTerms logit_terms(params, head);
@@ -287,8 +288,8 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
       to_gradients(normaliser,
                    [&](int x) { return dropout_factor(dropout_keep_bits, x, head_scale * params.dropout.scale); });
     });
-    if constexpr (kComputeDv) multiply_add<kSize, Traits::kStride>(thread, dv_sums, p, shared.dout[stage]);
-    if constexpr (kComputeDk) multiply_add<kSize, Traits::kStride>(thread, dk_sums, ds, shared.q[stage]);
+    if constexpr (kComputeDv) multiply_add<kSize, Traits::kStride>(thread, dv_accum, p, shared.dout[stage]);
+    if constexpr (kComputeDk) multiply_add<kSize, Traits::kStride>(thread, dk_accum, ds, shared.q[stage]);
   };
   for_each_tile<Traits::kStages, Traits::kQueries>(
       thread, query_range.first, query_range.end, load_queries,
@@ -298,12 +299,12 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
   const float factor[2] = {1, 1};
   const int warp_first = first + thread.warp() * 16;
   if constexpr (kComputeDk)
-    store_rows<kSize, Traits::kStride>(thread, shared.k + warp_offset, dk_sums, factor,
+    store_rows<kSize, Traits::kStride>(thread, shared.k + warp_offset, dk_accum, factor,
                                        matrix_of_head(dk, b, tensors.has_one_reader_per_kv_head ? k_head : head,
                                                       key_end, params.key_size, params.has_aligned_rows),
                                        warp_first);
   if constexpr (kComputeDv)
-    store_rows<kSize, Traits::kStride>(thread, shared.v + warp_offset, dv_sums, factor,
+    store_rows<kSize, Traits::kStride>(thread, shared.v + warp_offset, dv_accum, factor,
                                        matrix_of_head(dv, b, tensors.has_one_reader_per_kv_head ? v_head : head,
                                                       key_end, params.value_size, params.has_aligned_rows),
                                        warp_first);

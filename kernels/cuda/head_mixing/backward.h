@@ -301,7 +301,7 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
                                             params.shared_matrix(params.mixing_matrix_transposed, b),
                                             {params.value_heads, params.heads}, heads);
 
-  Accumulator sums[kWarpHeads][kColumns / 8], distance_sums[kRelative ? kWarpHeads : 1][kRelative ? kColumns / 8 : 1];
+  Accumulator dq_accum[kWarpHeads][kColumns / 8], dq_v_accum[kRelative ? kWarpHeads : 1][kRelative ? kColumns / 8 : 1];
   int tile_index = 0;
   for (StreamedTile tile = tiles(0); tile.valid(); tile = tiles(++tile_index)) {
     const int key = tile.first;
@@ -334,26 +334,27 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
         to_probabilities<true>(thread, params, lane_queries, tile, lse2, p, slopes);
         MH_FOR (n, 2)
           MH_FOR (e, 4) slopes[n].x[e] *= stats[e / 2][1] * (dp[o][n].x[e] * weights.scale(o) - stats[e / 2][2]);
-        multiply_add<kColumns, kStride>(thread, sums[o], slopes,
+        multiply_add<kColumns, kStride>(thread, dq_accum[o], slopes,
                                         row_tile_score_operands.streamed_rows(group, j) + column);
         if constexpr (kRelative)
-          multiply_add_sliding<T>(thread, distance_sums[o], slopes, window_products,
+          multiply_add_sliding<T>(thread, dq_v_accum[o], slopes, window_products,
                                   Window<T, kSize>{row_tile_score_operands.window(group, j)}, 0, column);
       }
     });
   }
   store_in_rounds(thread, plan, warp, [&](int store_index) {
     const float factor[2] = {1, 1};
-    const auto store_head = [&](int head, const Accumulator(&head_sums)[kColumns / 8], const StridedTensor<T>& to) {
+    const auto store_head = [&](int head, const Accumulator(&head_accum)[kColumns / 8], const StridedTensor<T>& to) {
       store_rows<kColumns, kStride>(
-          thread, resident_smem + (store_index * warp.num_block_rows + warp.row_tile * 16) * kStride, head_sums, factor,
+          thread, resident_smem + (store_index * warp.num_block_rows + warp.row_tile * 16) * kStride, head_accum,
+          factor,
           {row_of(to, b, head, 0) + column, to.row_stride, queries, params.key_size - column, params.has_aligned_rows},
           first + 16 * warp.row_tile);
     };
     MH_FOR (o, kWarpHeads) {
       if (warp_head + o >= params.heads) break;
-      store_head(warp_head + o, sums[o], tensors.dq);
-      if constexpr (kRelative) store_head(warp_head + o, distance_sums[o], tensors.dq_v);
+      store_head(warp_head + o, dq_accum[o], tensors.dq);
+      if constexpr (kRelative) store_head(warp_head + o, dq_v_accum[o], tensors.dq_v);
     }
   });
 }

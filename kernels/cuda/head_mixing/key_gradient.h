@@ -203,8 +203,8 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   const bool reuses_probabilities = kComputeDk && kComputeDv && params.normaliser == Normaliser::softmax &&
                                     !(params.has_dropout() && params.dropout_before_mixing);
 
-  Accumulator dk_sums[kComputeDk ? kWarpHeads : 1][kComputeDk ? kColumns / 8 : 2],
-      dv_sums[kComputeDv ? kWarpHeads : 1][kComputeDv ? kSize / 8 : 2];
+  Accumulator dk_accum[kComputeDk ? kWarpHeads : 1][kComputeDk ? kColumns / 8 : 2],
+      dv_accum[kComputeDv ? kWarpHeads : 1][kComputeDv ? kSize / 8 : 2];
   int tile_index = 0;
   for (StreamedTile tile = tiles(0); tile.valid(); tile = tiles(++tile_index)) {
     const int query = tile.first + 2 * warp.t;  // query of element (c, e) of a lane: query + 8 * c + e
@@ -309,7 +309,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
       for_each_group(value_heads.range(), gradient_offset, mix, [&](HeadGroup<T> group) {
         MH_FOR (o, kWarpHeads) {
           if (warp_head + o < group.first || warp_head + o >= group.end) continue;
-          multiply_add<kSize, kStride>(thread, dv_sums[o], mix_out[o],
+          multiply_add<kSize, kStride>(thread, dv_accum[o], mix_out[o],
                                        gradient_operands.streamed_rows(plan, group, warp_head + o));
         }
       });
@@ -344,7 +344,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
               const float delta = tile_stats[j * params.queries + 8 * c + e].delta;
               MH_FOR (r, 2) slopes[c].x[2 * r + e] *= dp[o][c].x[2 * r + e] * gradient_mixing_matrix.scale(o) - delta;
             }
-          multiply_add<kColumns, kStride>(thread, dk_sums[o], slopes,
+          multiply_add<kColumns, kStride>(thread, dk_accum[o], slopes,
                                           score_operands.streamed_rows(plan, group, j) + column);
         }
       });
@@ -358,7 +358,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
         MH_FOR (x, 4) {
           const int row = first + 16 * warp.row_tile + warp.g + x / 2 * 8, c = column + n * 8 + 2 * warp.t + x % 2;
           if (warp_head + o < query_heads.end && row < rows_end && c < params.key_size)
-            to[(int64_t{o} * rows_end + row) * params.key_size + c] = dk_sums[o][n].x[x];
+            to[(int64_t{o} * rows_end + row) * params.key_size + c] = dk_accum[o][n].x[x];
         }
     thread.template wait_group<0>();
   } else {
@@ -374,7 +374,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
         if constexpr (kComputeDk) {
           if (warp_head + o < params.heads)
             store_rows<kSize, kStride>(
-                thread, staging, dk_sums[o], {1, 1},
+                thread, staging, dk_accum[o], {1, 1},
                 matrix_of_head(dk, b, tensors.has_one_reader_per_kv_head ? params.k_head(warp_head + o) : warp_head + o,
                                rows_end, params.key_size, params.has_aligned_rows),
                 first + 16 * warp.row_tile);
@@ -382,7 +382,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
         if constexpr (kComputeDv) {
           if (warp_head + o < params.value_heads)
             store_rows<kSize, kStride>(
-                thread, staging, dv_sums[o], {scales[o], scales[o]},
+                thread, staging, dv_accum[o], {scales[o], scales[o]},
                 matrix_of_head(dv, b, tensors.has_one_reader_per_kv_head ? params.v_head(warp_head + o) : warp_head + o,
                                rows_end, params.value_size, params.has_aligned_rows),
                 first + 16 * warp.row_tile);
