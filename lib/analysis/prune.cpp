@@ -17,7 +17,7 @@ namespace {
 
 using attention::AttentionLayer;
 using attention::HeadSide;
-using attention::KeptHeads;
+using attention::RemainingHeads;
 
 AttentionLayer& require_layer(model::LanguageModel& model, AttentionKind kind, int64_t layer,
                               const std::string& where) {
@@ -36,8 +36,8 @@ AttentionLayer& require_layer(model::LanguageModel& model, AttentionKind kind, i
   return *matching_layer;
 }
 
-KeptHeads find_kept_heads(const AttentionLayer& layer, const std::set<int64_t>& pruned_heads, SideSelection side,
-                          const std::string& where) {
+RemainingHeads find_kept_heads(const AttentionLayer& layer, const std::set<int64_t>& pruned_heads, SideSelection side,
+                               const std::string& where) {
   const attention::LayerSpec& layer_spec = layer.layer_spec();
   auto refuse = [&](const std::string& expected, const std::string& found, const char* advice) {
     refuse_usage(str(where, ", ", layer_spec.name), expected, found, advice);
@@ -70,7 +70,8 @@ KeptHeads find_kept_heads(const AttentionLayer& layer, const std::set<int64_t>& 
       if (!is_pruned || pruned_heads.count(head) == 0) kept_indices.push_back(head);
     return kept_indices;
   };
-  KeptHeads kept_heads{kept_heads_of(HeadSide::score), kept_heads_of(HeadSide::value), kept_heads_of(HeadSide::output)};
+  RemainingHeads kept_heads{kept_heads_of(HeadSide::score), kept_heads_of(HeadSide::value),
+                            kept_heads_of(HeadSide::output)};
   if (layer_spec.is_grouped()) {
     std::set<int64_t> kv_heads;
     for (const int64_t head : kept_heads.score) kv_heads.insert(layer_spec.kv_head_of[static_cast<size_t>(head)]);
@@ -81,7 +82,7 @@ KeptHeads find_kept_heads(const AttentionLayer& layer, const std::set<int64_t>& 
 
 // Returns the tensor of parameter p without the blocks of heads that are not in `kept_heads`. Axes with
 // HeadAxis::survives_pruning are unchanged.
-at::Tensor without_pruned_blocks(const nn::Parameter& p, const KeptHeads& kept_heads) {
+at::Tensor without_pruned_blocks(const nn::Parameter& p, const RemainingHeads& kept_heads) {
   at::Tensor kept_blocks = p.master().detach();
   for (const nn::HeadAxis& axis : p.traits().head_axes) {
     if (axis.survives_pruning) continue;
@@ -149,9 +150,9 @@ HeadSet least_important_heads(const std::map<AttentionKind, LayerScores>& scores
   return selected_heads;
 }
 
-KeptHeadsByLayer heads_after_pruning(model::LanguageModel& model, const HeadSet& pruned_heads, SideSelection side,
-                                     const std::string& where) {
-  KeptHeadsByLayer kept_heads;
+RemainingHeadsByLayer heads_after_pruning(model::LanguageModel& model, const HeadSet& pruned_heads, SideSelection side,
+                                          const std::string& where) {
+  RemainingHeadsByLayer kept_heads;
   for (const auto& [kind, heads] : pruned_heads) {
     std::map<int64_t, std::set<int64_t>> layers;
     for (const Head& head : heads) layers[head.layer].insert(head.head);
@@ -163,7 +164,7 @@ KeptHeadsByLayer heads_after_pruning(model::LanguageModel& model, const HeadSet&
 }
 
 PrunedModel prune_heads(const model::ModelConfig& config, model::LanguageModel& model,
-                        const KeptHeadsByLayer& kept_heads) {
+                        const RemainingHeadsByLayer& kept_heads) {
   PrunedModel pruned_model{config, nullptr};
   for (const auto& [kind, layers] : kept_heads)
     for (const auto& [layer, heads] : layers)
@@ -175,7 +176,7 @@ PrunedModel prune_heads(const model::ModelConfig& config, model::LanguageModel& 
   return pruned_model;
 }
 
-void copy_remaining_parameters(nn::ParameterList& full_parameters, const KeptHeadsByLayer& kept_heads,
+void copy_remaining_parameters(nn::ParameterList& full_parameters, const RemainingHeadsByLayer& kept_heads,
                                nn::ParameterList& pruned_parameters) {
   const c10::NoGradGuard no_gradient;
   for (nn::Parameter& p : pruned_parameters.all()) {

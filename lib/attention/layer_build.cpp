@@ -211,7 +211,7 @@ bool AttentionLayer::can_prune_separately(HeadSide side) const {
          (side == HeadSide::score ? stages_.mixer->can_change_head_count() : stages_.mixes_head_outputs());
 }
 
-AttentionOptions AttentionLayer::options_after_pruning(const KeptHeads& kept_heads) const {
+AttentionOptions AttentionLayer::options_after_pruning(const RemainingHeads& kept_heads) const {
   if (kept_heads.score != kept_heads.value && !can_prune_separately(HeadSide::score))
     refuse_usage(layer_spec_.name,
                  str("the same pruned heads on the score and value sides, for mixer '", options_.mixer, "'"),
@@ -248,7 +248,7 @@ AttentionOptions AttentionLayer::options_after_pruning(const KeptHeads& kept_hea
 }
 
 // Sets the number of key/value heads and, if they differ, the group sizes of a layer after pruning.
-void AttentionLayer::set_groups_after_pruning(const KeptHeads& kept_heads, AttentionOptions& new_options) const {
+void AttentionLayer::set_groups_after_pruning(const RemainingHeads& kept_heads, AttentionOptions& new_options) const {
   new_options.kv_heads = 0;
   new_options.group_sizes.clear();
   if (!layer_spec_.is_grouped()) return;

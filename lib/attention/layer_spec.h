@@ -1,4 +1,4 @@
-// The kind, sizes and name of an attention layer, and the heads that pruning keeps.
+// The kind, sizes and name of an attention layer, and the heads that remain after pruning.
 #pragma once
 
 #include <cmath>
@@ -50,9 +50,9 @@ struct LayerSpec {
   }
 };
 
-// Indices of the heads that pruning keeps, for each side, ascending. `key_value`: in a grouped layer, the key/value
-// heads that a kept query head reads; otherwise empty.
-struct KeptHeads {
+// Indices, before pruning, of the heads that remain after pruning, for each side, ascending. `key_value`: in a grouped
+// layer, the key/value heads that a remaining query head reads; otherwise empty.
+struct RemainingHeads {
   std::vector<int64_t> score, value, output, key_value = {};
   const std::vector<int64_t>& heads_of(HeadSide side) const {
     return side == HeadSide::score    ? score

@@ -143,7 +143,7 @@ class Stage {
   // Returns the options of the stage after all heads but `kept_heads` are pruned from the layer; null if the options do
   // not change. The caller prunes the stage's parameters along their head axes. Throws Error(usage) if the stage does
   // not allow this selection, for example one head of a pair.
-  virtual std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& /*kept_heads*/,
+  virtual std::shared_ptr<StageOptions> options_after_pruning(const RemainingHeads& /*kept_heads*/,
                                                               const LayerSpec& /*layer_spec*/) const {
     return nullptr;
   }

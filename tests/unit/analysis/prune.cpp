@@ -22,7 +22,7 @@
 using namespace mh;
 using namespace mh::attention;
 using namespace mh::nn;
-using analysis::KeptHeadsByLayer;
+using analysis::RemainingHeadsByLayer;
 using analysis::SideSelection;
 using layers::normal;
 using segment_fixtures::check_close;
@@ -48,7 +48,7 @@ at::Tensor head_mask(const Heads& kept_heads, int64_t num_heads) {
   return mask;
 }
 
-void mask_heads(AttentionLayer& layer, const KeptHeads& kept_heads) {
+void mask_heads(AttentionLayer& layer, const RemainingHeads& kept_heads) {
   HeadScales scales;
   const LayerSpec& s = layer.layer_spec();
   if (layer.has_separate_heads(HeadSide::score)) scales.score = head_mask(kept_heads.score, s.heads);
@@ -81,7 +81,7 @@ struct SingleLayer {
   }
 };
 
-std::unique_ptr<SingleLayer> prune_layer(SingleLayer& full, const KeptHeads& kept_heads) {
+std::unique_ptr<SingleLayer> prune_layer(SingleLayer& full, const RemainingHeads& kept_heads) {
   const LayerSpec& s = full.layer->layer_spec();
   auto pruned = std::make_unique<SingleLayer>(full.layer->options_after_pruning(kept_heads), s.kind, s.width);
   analysis::copy_remaining_parameters(full.parameters, {{s.kind, {{0, kept_heads}}}}, pruned->parameters);
@@ -223,7 +223,7 @@ Heads draw_kept_heads(int64_t num_heads, bool in_pairs, bool prunes_all) {
 }
 
 // Returns the hidden states of the full model. In the layers of `kept_heads`, all heads that are not kept are masked.
-std::vector<at::Tensor> masked_hidden_states(model::LanguageModel& model, const KeptHeadsByLayer& kept_heads) {
+std::vector<at::Tensor> masked_hidden_states(model::LanguageModel& model, const RemainingHeadsByLayer& kept_heads) {
   for (AttentionLayer* layer : model.attention_layers())
     if (auto layers_of_kind = kept_heads.find(layer->layer_spec().kind); layers_of_kind != kept_heads.end())
       if (auto layer_heads = layers_of_kind->second.find(layer->layer_spec().layer);
@@ -277,7 +277,7 @@ TEST_CASE("a pruned layer has the outputs of the full layer with the same heads 
       full->initialise_perturbed(sizes.seed);
       INFO(c.name());
       const bool prunes_all = draw(0, 9) == 0;
-      KeptHeads kept_heads;
+      RemainingHeads kept_heads;
       kept_heads.value = draw_kept_heads(sizes.heads, c.prunes_in_pairs(), prunes_all);
       kept_heads.score = full->layer->can_prune_separately(HeadSide::score) && c.pairing != "cross-head"
                              ? draw_kept_heads(sizes.heads, false, false)
@@ -303,7 +303,7 @@ TEST_CASE("a pruned layer has the outputs of the full layer with the same heads 
       if (kind != AttentionKind::decoder_cross) check_trains(*pruned, sizes);
       // Pruning a second time removes the first value head of the pruned layer.
       if (prunes_all || c.prunes_in_pairs() || kept_heads.value.size() < 2 || c.pairing == "cross-head") continue;
-      KeptHeads second_kept_heads{iota_heads(s.heads), iota_heads(s.value_heads), iota_heads(s.output_heads)};
+      RemainingHeads second_kept_heads{iota_heads(s.heads), iota_heads(s.value_heads), iota_heads(s.output_heads)};
       second_kept_heads.value.erase(second_kept_heads.value.begin());
       if (!pruned->layer->can_prune_separately(HeadSide::score)) second_kept_heads.score = second_kept_heads.value;
       if (!pruned->layer->can_prune_separately(HeadSide::output)) second_kept_heads.output = second_kept_heads.value;
@@ -371,7 +371,7 @@ TEST_CASE("a pruned model has the outputs of the full model with the same heads 
            {"transformer-xl", "relative.shared_biases = false\ncombiner = 'alphas'\n", SideSelection::output}}) {
     INFO(c.backbone << " " << c.attention << " " << static_cast<int>(c.side));
     Model full(c.backbone, c.attention);
-    const KeptHeadsByLayer kept_heads =
+    const RemainingHeadsByLayer kept_heads =
         analysis::heads_after_pruning(*full.model, self_heads({{0, 1}, {0, 3}, {2, 0}}), c.side, "test");
     const auto expected = masked_hidden_states(*full.model, kept_heads);
     const auto pruned = analysis::prune_heads(full.config, *full.model, kept_heads);
@@ -394,7 +394,7 @@ TEST_CASE("a pruned model has the outputs of the full model with the same heads 
 
     // The second pruning removes all remaining heads of layer 0 if the first pruning removed value heads of the layer.
     // If the first pruning removed only score or output heads, layer 0 keeps some heads.
-    const KeptHeadsByLayer heads_kept_after_second = analysis::heads_after_pruning(
+    const RemainingHeadsByLayer heads_kept_after_second = analysis::heads_after_pruning(
         *reloaded.model, self_heads({{0, 0}, {0, 1}, {1, 2}}),
         c.side == SideSelection::whole ? SideSelection::whole : SideSelection::value, "test");
     const bool loses_all_heads = c.side == SideSelection::whole || c.side == SideSelection::value;
@@ -410,7 +410,7 @@ TEST_CASE("a model without heads still runs, and pruning or swapping its heads i
     std::set<analysis::Head> all;
     for (int64_t layer : {0, 1, 2})
       for (int64_t head = 0; head < 4; ++head) all.insert({layer, head});
-    const KeptHeadsByLayer kept_heads =
+    const RemainingHeadsByLayer kept_heads =
         analysis::heads_after_pruning(*full.model, {{AttentionKind::decoder_self, all}}, SideSelection::whole, "test");
     const auto pruned = analysis::prune_heads(full.config, *full.model, kept_heads);
     check_close(hidden_states(*pruned.model), masked_hidden_states(*full.model, kept_heads));

@@ -50,7 +50,7 @@ class Alibi : public PositionBiasStage {
   }
 
   // A layer with pruned heads keeps the slopes of the remaining heads.
-  std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept_heads,
+  std::shared_ptr<StageOptions> options_after_pruning(const RemainingHeads& kept_heads,
                                                       const LayerSpec& layer_spec) const override {
     if (static_cast<int64_t>(kept_heads.score.size()) == layer_spec.heads) return nullptr;
     auto new_options = std::make_shared<AlibiOptions>();

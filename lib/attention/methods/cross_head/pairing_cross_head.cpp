@@ -33,7 +33,7 @@ class CrossHead : public Pairing {
     require_same_heads(layer_spec.heads == layer_spec.value_heads, layer_spec,
                        str(layer_spec.heads, " score heads and ", layer_spec.value_heads, " value heads"));
   }
-  std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept_heads,
+  std::shared_ptr<StageOptions> options_after_pruning(const RemainingHeads& kept_heads,
                                                       const LayerSpec& layer_spec) const override {
     require_same_heads(kept_heads.score == kept_heads.value, layer_spec,
                        "a score head pruned without its value head, or the reverse");

@@ -26,7 +26,8 @@ class HeadWeights : public GatedCombiner {
                    str("if layers have different numbers of heads, set weights for each layer: attention.",
                        name_of(layer_spec.kind), ".", layer_spec.layer, ".head-weights.weights"));
   }
-  std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept_heads, const LayerSpec&) const override {
+  std::shared_ptr<StageOptions> options_after_pruning(const RemainingHeads& kept_heads,
+                                                      const LayerSpec&) const override {
     if (options_.weights.empty()) return nullptr;
     auto new_options = std::make_shared<HeadWeightsOptions>();
     for (const int64_t head : kept_heads.value)

@@ -61,7 +61,7 @@ class MixtureOfExperts : public GatedCombiner {
   }
 
   // Pruning keeps all experts and the whole gate; only the factors of pruned heads are dropped.
-  std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept_heads,
+  std::shared_ptr<StageOptions> options_after_pruning(const RemainingHeads& kept_heads,
                                                       const LayerSpec& layer_spec) const override {
     if (static_cast<int64_t>(kept_heads.value.size()) == layer_spec.value_heads) return nullptr;
     auto new_options = std::make_shared<MaeOptions>(options_);

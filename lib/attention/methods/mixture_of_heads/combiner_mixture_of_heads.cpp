@@ -44,7 +44,7 @@ class MixtureOfHeads : public GatedCombiner {
                    "lower one of these keys, or raise attention.heads");
   }
   // The router of a pruned layer still chooses among all heads that the layer had before pruning.
-  std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept_heads,
+  std::shared_ptr<StageOptions> options_after_pruning(const RemainingHeads& kept_heads,
                                                       const LayerSpec& layer_spec) const override {
     if (static_cast<int64_t>(kept_heads.value.size()) == layer_spec.value_heads) return nullptr;
     auto new_options = std::make_shared<MixtureOfHeadsOptions>(options_);

@@ -43,7 +43,7 @@ class QkNorm : public Transform {
         add(".key_norm.weight", layer_spec.k_heads(), layer_spec.is_grouped() ? HeadSide::key_value : HeadSide::score);
   }
 
-  std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept_heads,
+  std::shared_ptr<StageOptions> options_after_pruning(const RemainingHeads& kept_heads,
                                                       const LayerSpec& layer_spec) const override {
     if (options_.scope == Scope::joint && static_cast<int64_t>(kept_heads.score.size()) != layer_spec.heads)
       refuse_usage(layer_spec.name + ", transform 'qk-norm'",
