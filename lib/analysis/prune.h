@@ -58,11 +58,11 @@ struct PrunedModel {
 // Returns the pruned model, with the remaining parameters of `model`. Throws Error(usage) if a stage does not support
 // pruning these heads.
 PrunedModel prune_heads(const model::ModelConfig& config, model::LanguageModel& model,
-                        const RemainingHeadsByLayer& kept_heads);
+                        const RemainingHeadsByLayer& remaining_heads);
 
 // Copies the parameters of the full model to the parameters of the pruned model, without the blocks of pruned heads.
-// `kept_heads`: the heads that remain in each pruned layer.
-void copy_remaining_parameters(nn::ParameterList& full_parameters, const RemainingHeadsByLayer& kept_heads,
+// `remaining_heads`: the heads that remain in each pruned layer.
+void copy_remaining_parameters(nn::ParameterList& full_parameters, const RemainingHeadsByLayer& remaining_heads,
                                nn::ParameterList& pruned_parameters);
 
 }  // namespace mh::analysis

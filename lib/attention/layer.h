@@ -71,11 +71,11 @@ class AttentionLayer {
   // Returns whether the caller can choose the heads to prune on this side. True for value heads. False for score or
   // output heads that are pruned together with the value heads of the same indices, and in a layer without heads.
   bool can_prune_separately(HeadSide side) const;
-  // Returns the options of the layer after pruning all heads but `kept_heads`. The pruned layer has no heads if
-  // `kept_heads` has no value head or no output head, or, if the mixer mixes probabilities, no score head. Throws
+  // Returns the options of the layer after pruning all heads but `remaining_heads`. The pruned layer has no heads if
+  // `remaining_heads` has no value head or no output head, or, if the mixer mixes probabilities, no score head. Throws
   // Error(usage) if a stage ties score, value or output heads together and only some of the tied heads are in
-  // `kept_heads`, or if a mixer of logits would have no score heads.
-  AttentionOptions options_after_pruning(const RemainingHeads& kept_heads) const;
+  // `remaining_heads`, or if a mixer of logits would have no score heads.
+  AttentionOptions options_after_pruning(const RemainingHeads& remaining_heads) const;
 
   // Returns the matrix (hv, ho) of the combiners that fold into the output projection: of all combiners after the last
   // one that has no matrix (Combiner::as_linear_map), the product of their matrices in evaluation. Returns an undefined
@@ -124,7 +124,7 @@ class AttentionLayer {
   void check_combiners() const;
   void check_key_options() const;
   size_t num_unfolded_combiners() const;
-  void set_groups_after_pruning(const RemainingHeads& kept_heads, AttentionOptions& new_options) const;
+  void set_groups_after_pruning(const RemainingHeads& remaining_heads, AttentionOptions& new_options) const;
   nn::HeadRole role_of(const Stage& stage) const;
   // Sets context.head_weights, and shows the product of all weights to the observer.
   void set_head_weights(Context& context) const;

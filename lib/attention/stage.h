@@ -140,10 +140,10 @@ class Stage {
   // Returns why a layer with this stage cannot take the fused path; "" if it can. A stage that does not override this
   // function is never fused.
   virtual std::string why_not_fused() const { return "the stage has no fused form"; }
-  // Returns the options of the stage after all heads but `kept_heads` are pruned from the layer; null if the options do
-  // not change. The caller prunes the stage's parameters along their head axes. Throws Error(usage) if the stage does
-  // not allow this selection, for example one head of a pair.
-  virtual std::shared_ptr<StageOptions> options_after_pruning(const RemainingHeads& /*kept_heads*/,
+  // Returns the options of the stage after all heads but `remaining_heads` are pruned from the layer; null if the
+  // options do not change. The caller prunes the stage's parameters along their head axes. Throws Error(usage) if the
+  // stage does not allow this selection, for example one head of a pair.
+  virtual std::shared_ptr<StageOptions> options_after_pruning(const RemainingHeads& /*remaining_heads*/,
                                                               const LayerSpec& /*layer_spec*/) const {
     return nullptr;
   }

@@ -33,9 +33,9 @@ class CrossHead : public Pairing {
     require_same_heads(layer_spec.heads == layer_spec.value_heads, layer_spec,
                        str(layer_spec.heads, " score heads and ", layer_spec.value_heads, " value heads"));
   }
-  std::shared_ptr<StageOptions> options_after_pruning(const RemainingHeads& kept_heads,
+  std::shared_ptr<StageOptions> options_after_pruning(const RemainingHeads& remaining_heads,
                                                       const LayerSpec& layer_spec) const override {
-    require_same_heads(kept_heads.score == kept_heads.value, layer_spec,
+    require_same_heads(remaining_heads.score == remaining_heads.value, layer_spec,
                        "a score head pruned without its value head, or the reverse");
     return nullptr;
   }

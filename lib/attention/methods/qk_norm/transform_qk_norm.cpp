@@ -43,13 +43,13 @@ class QkNorm : public Transform {
         add(".key_norm.weight", layer_spec.k_heads(), layer_spec.is_grouped() ? HeadSide::key_value : HeadSide::score);
   }
 
-  std::shared_ptr<StageOptions> options_after_pruning(const RemainingHeads& kept_heads,
+  std::shared_ptr<StageOptions> options_after_pruning(const RemainingHeads& remaining_heads,
                                                       const LayerSpec& layer_spec) const override {
-    if (options_.scope == Scope::joint && static_cast<int64_t>(kept_heads.score.size()) != layer_spec.heads)
+    if (options_.scope == Scope::joint && static_cast<int64_t>(remaining_heads.score.size()) != layer_spec.heads)
       refuse_usage(layer_spec.name + ", transform 'qk-norm'",
                    "all score heads or none pruned, since with attention.qk-norm.scope=joint one norm ties all heads "
                    "together",
-                   str(kept_heads.score.size(), " of ", layer_spec.heads, " heads remain"),
+                   str(remaining_heads.score.size(), " of ", layer_spec.heads, " heads remain"),
                    "prune all heads of the layer, or only heads of other layers");
     return nullptr;
   }
