@@ -44,7 +44,7 @@ class RotaryTable {
   };
   struct Entry {
     std::shared_ptr<const Table> table;
-    bool is_kept = false;  // false: the table of the next length replaces this table
+    bool is_permanent = false;  // false: the table of the next length replaces this table
   };
   bool may_be_captured(const RotaryRange& range) const;
   std::shared_ptr<const Table> find(const RotaryRange& range, int64_t frequency_length) const;
