@@ -12,8 +12,8 @@ namespace mh::conversion {
 
 struct ReadOptions {
   uint64_t seed = 1;  // seed of the initial values of parameters that the folder lacks
-  // Whether embedding rows past the end of the vocabulary are kept; false: such rows are an error.
-  bool keep_padded_rows = false;
+  // Whether the embedding may have rows past the end of the vocabulary; false: such rows are an error.
+  bool accepts_padding_rows = false;
 };
 
 class FolderReader;

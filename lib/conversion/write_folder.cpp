@@ -24,7 +24,7 @@ using namespace huggingface;
 
 namespace {
 
-constexpr const char* kKeepCheckpoint = "keep the model as a multihead checkpoint";  // advice in errors
+constexpr const char* kCheckpointAdvice = "keep the model as a multihead checkpoint";  // advice in errors
 
 // Returns whether a changed setting ("key: old -> new") affects training only. Such settings are logged if config.json
 // cannot store them.
@@ -135,7 +135,7 @@ class FolderWriter {
     } catch (const Error& error) {
       const Problem& problem = error.problem();
       refuse_input(str(loaded_model_.name, ", converted to ", problem.where), problem.expected, problem.found,
-                   kKeepCheckpoint);
+                   kCheckpointAdvice);
     }
     const int64_t vocabulary_size = loaded_model_.tokenizers.target->size();
     settings["model.vocabulary_rows"] =
@@ -189,7 +189,7 @@ class FolderWriter {
 
  private:
   [[noreturn]] void refuse(const std::string& expected, const std::string& found) const {
-    refuse_input(loaded_model_.name, expected, found, kKeepCheckpoint);
+    refuse_input(loaded_model_.name, expected, found, kCheckpointAdvice);
   }
 
   const nn::Parameter& parameter(const std::string& name) const {
@@ -285,7 +285,7 @@ std::vector<std::string> candidate_types(const model::LoadedModel& model, const 
     refuse_input(model.name,
                  "a model that transformers supports: model.backbone \"" +
                      join({known_backbones.begin(), known_backbones.end()}, "\" or \"") + '"',
-                 '"' + model.config.model.backbone + '"', kKeepCheckpoint);
+                 '"' + model.config.model.backbone + '"', kCheckpointAdvice);
   return candidates;
 }
 
