@@ -134,7 +134,7 @@ const MixedTextBatches::UpdateRows& MixedTextBatches::cached_rows(int64_t update
 
 std::vector<int64_t> MixedTextBatches::row_costs(int64_t update) { return cached_rows(update).costs(); }
 
-std::vector<Batches::MicroBatch> MixedTextBatches::micro_batches_of(int64_t /*update*/, const RowRange& rows) {
+std::vector<Batches::MicroBatch> MixedTextBatches::micro_batches_of(int64_t /*update*/, const BatchRowRange& rows) {
   return split_rows(rows);
 }
 

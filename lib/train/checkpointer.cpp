@@ -74,7 +74,7 @@ model::NamedTensors Checkpointer::gather_memories() const {
       row_tensors.push_back(nlohmann::ordered_json::array(
           {label, static_cast<int>(tensor.scalar_type()), tensor.size(1), tensor.size(2)}));
   row_tensors = nlohmann::ordered_json::parse(objects_.group.broadcast(row_tensors.dump()));
-  const data::RowRange rows = objects_.batches.own_rows(objects_.state.update);
+  const data::BatchRowRange rows = objects_.batches.own_rows(objects_.state.update);
   for (const auto& row_tensor : row_tensors) {
     const auto options = at::TensorOptions(objects_.model.parameters().device())
                              .dtype(static_cast<at::ScalarType>(row_tensor[1].get<int>()));

@@ -27,7 +27,7 @@ class TwoPhaseBatches : public Batches {
     const auto [batches, phase_update] = phase_of(update);
     return batches->row_costs(phase_update);
   }
-  std::vector<MicroBatch> micro_batches_of(int64_t update, const data::RowRange& rows) override {
+  std::vector<MicroBatch> micro_batches_of(int64_t update, const data::BatchRowRange& rows) override {
     const auto [batches, phase_update] = phase_of(update);
     return batches->micro_batches_of(phase_update, rows);
   }

@@ -47,7 +47,7 @@ TEST_CASE(
             int64_t end = 0, num_targets = 0;
             for (int rank = 0; rank < num_processes; ++rank) {
               const auto own = data::share_batches(make_batches(order, has_pairs, micro_tokens), rank, num_processes);
-              const data::RowRange rows = own->own_rows(update);
+              const data::BatchRowRange rows = own->own_rows(update);
               CHECK(rows.first_row == end);
               for (const auto& micro_batch : own->micro_batches(update)) {
                 CHECK(micro_batch.first_row == end);
