@@ -120,7 +120,7 @@ MH_DEVICE void head_mixing_matrix_gradient(const Thread& thread, const Attention
   const Operands gradient_operands{{v, b, params.v_head_of}, {dout, b, nullptr}, chunk, params.value_size, dout_rows};
   const RowTileOperands<Operands> row_tile_score_operands{score_operands, plan, warp},
       row_tile_gradient_operands{gradient_operands, plan, warp};
-  const RowRange resident_range{first, queries};
+  const TileRowRange resident_range{first, queries};
   const auto tiles = tiles_of_keys<kRelative>(params, visible_range, first + warp.num_block_rows - 1);
   LoadSchedule<Operands, 2, decltype(tiles)> schedule({gradient_operands, score_operands}, resident_range, tiles);
   const auto load = [&](T* stage) { schedule.load(thread, params, plan, stage); };
@@ -288,7 +288,7 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
   const Operands score_operands = logit_operands<T, kSize, kRelative>(params, tensors, b, heads.range(), query_rows);
   const RowTileOperands<Operands> row_tile_score_operands{score_operands, plan, warp},
       row_tile_gradient_operands{gradient_operands, plan, warp};
-  const RowRange resident_range{first, queries};
+  const TileRowRange resident_range{first, queries};
   const auto tiles = tiles_of_keys<kRelative>(params, visible_range, first + warp.num_block_rows - 1);
   LoadSchedule<Operands, 2, decltype(tiles)> schedule({gradient_operands, score_operands}, resident_range, tiles);
   const auto load = [&](T* stage) { schedule.load(thread, params, plan, stage); };

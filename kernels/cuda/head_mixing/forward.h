@@ -127,7 +127,7 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
       logit_operands<T, kSize, kRelative>(params, tensors, b, {0, params.heads}, resident_smem);
   const Operands value_operands{{v, b, params.v_head_of}, {}, heads.range(), params.value_size, nullptr};
   const RowTileOperands<Operands> row_tile_score_operands{score_operands, plan, warp};
-  const RowRange resident_range{first, queries};
+  const TileRowRange resident_range{first, queries};
   const auto tiles = tiles_of_keys<kRelative>(params, visible_range, first + warp.num_block_rows - 1);
   LoadSchedule<Operands, 2, decltype(tiles)> schedule({score_operands, value_operands}, resident_range, tiles);
   const auto load = [&](T* stage) { schedule.load(thread, params, plan, stage); };

@@ -146,7 +146,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
       score_operands.streamed_2 = {q_v, b, nullptr}, score_operands.window = {distances, b, nullptr};
     }
   }
-  const RowRange resident_range{first, rows_end};
+  const TileRowRange resident_range{first, rows_end};
   // The order of the products of a tile: first dP̄ of all value heads and P of all query heads, which the warps
   // exchange; then dV and dK of the heads of the block.
   const auto select_heads = [](Operands x, const HeadBlock& heads, bool selects_resident) {
