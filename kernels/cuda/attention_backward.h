@@ -55,7 +55,8 @@ struct QueryGradientTiles {
   // Columns of dQ that a block computes. With relative positions a warp has two accumulators for each column, which
   // must fit in its registers.
   static constexpr int kColumns = kRelative && kSize > 128 ? kSize / 2 : kSize;
-  struct alignas(16) Shared : std::conditional_t<kRelative, QueryDistances<T, kSize, kWarps, kKeys>, NoDistances> {
+  struct alignas(16) Shared
+      : std::conditional_t<kRelative, QueryRelativeSmem<T, kSize, kWarps, kKeys>, NoRelativeSmem> {
     T q[kQueries * kStride], dout[kQueries * kStride];
     T k[kStages][kKeys * kStride], v[kStages][kKeys * kStride];
   };
@@ -187,7 +188,8 @@ struct KeyGradientTiles {
   // Whether dK and dV are computed by two launches, since the accumulators of both do not fit in the registers of a
   // warp.
   static constexpr bool kSeparatePasses = kSize > 128;
-  struct alignas(16) Shared : std::conditional_t<kRelative, KeyDistances<T, kSize, kWarps, kQueries>, NoDistances> {
+  struct alignas(16) Shared
+      : std::conditional_t<kRelative, KeyRelativeSmem<T, kSize, kWarps, kQueries>, NoRelativeSmem> {
     T k[kKeys * kStride], v[kKeys * kStride];
     T q[kStages][kQueries * kStride], dout[kStages][kQueries * kStride];
   };

@@ -29,7 +29,8 @@ struct AttentionTiles {
   static constexpr int kNonRelativeKeys = kRowBytes <= 256 ? 64 : kRowBytes <= 512 ? 32 : 16;
   static constexpr int kKeys = kRelative ? kRelativeTileRows<T, kSize> : kNonRelativeKeys;
 
-  struct alignas(16) Shared : std::conditional_t<kRelative, QueryDistances<T, kSize, kWarps, kKeys>, NoDistances> {
+  struct alignas(16) Shared
+      : std::conditional_t<kRelative, QueryRelativeSmem<T, kSize, kWarps, kKeys>, NoRelativeSmem> {
     T q[kQueries * kStride];
     T k[kStages][kKeys * kStride], v[kStages][kKeys * kStride];
   };

@@ -35,7 +35,7 @@ struct DistanceGradientTiles {
     alignas(16) T r[kDistances * kStride];
     alignas(16) T q_v[kQueries * kStride];
   };
-  struct alignas(16) Shared : std::conditional_t<kPositionBias, NoDistances, RelativeOperands> {
+  struct alignas(16) Shared : std::conditional_t<kPositionBias, NoRelativeSmem, RelativeOperands> {
     alignas(16) T q[kStages][kQueries * kStride];
     T dout[kStages][kQueries * kStride];
     KvWindow k, v;

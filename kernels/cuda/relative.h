@@ -224,7 +224,7 @@ MH_DEVICE void add_biases(const Thread& thread, const AttentionParams& params, i
 // The additional shared memory that relative positions take in a block with 16 resident queries per warp and streamed
 // tiles of kKeys keys.
 template <class T, int kSize, int kWarps, int kKeys>
-struct QueryDistances {
+struct QueryRelativeSmem {
   static constexpr int kQueries = 16 * kWarps, kWindowRows = kQueries + kKeys, kColumns = 16 + kKeys;
   static constexpr int kProductRowStride = kProductStride<kColumns>;
   using Window = SlidingWindow<T, kSize, kWindowRows, kKeys>;
@@ -286,7 +286,7 @@ struct QueryDistances {
 // The additional shared memory that relative positions take in a block with 16 resident keys per warp and streamed
 // tiles of kQueries queries. Later queries use earlier rows of r.
 template <class T, int kSize, int kWarps, int kQueries>
-struct KeyDistances {
+struct KeyRelativeSmem {
   static constexpr int kKeys = 16 * kWarps, kWindowRows = kKeys + kQueries, kProductRowStride = kProductStride<32>;
   using Window = SlidingWindow<T, kSize, kWindowRows, kQueries>;
   alignas(16) T q_v[kQueries * Window::kStride];                // q + v
@@ -328,8 +328,8 @@ struct KeyDistances {
   }
 };
 
-// Takes the place of QueryDistances and KeyDistances in kernels without relative positions; has no shared memory.
-struct NoDistances {
+// Takes the place of QueryRelativeSmem and KeyRelativeSmem in kernels without relative positions; has no shared memory.
+struct NoRelativeSmem {
   static MH_DEVICE int next_ring_row(int ring_row) { return ring_row; }
 };
 
