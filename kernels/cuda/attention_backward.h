@@ -1,11 +1,13 @@
-// Backward pass of attention without head mixing. Probabilities P are recomputed from the log-sum-exp. With D_i = Σ_s
-// P_is dP_is, called `delta` in the code, the gradient of the logit of query i and key s is P_is (dP_is - D_i).
+// Backward pass of attention without head mixing. Probabilities P are recomputed from the log-sum-exp. With delta_i =
+// Σ_s P_is dP_is, the gradient of the logit of query i and key s is P_is (dP_is - delta_i).
 //
-// Tiling: a block of one kernel computes dQ of 64 queries and loops over tiles of keys; a block of another kernel
-// computes dK and dV of 64 keys and loops over tiles of queries. Blocks have fewer rows, 32 or 16, if kSize elements
-// take more than 512 bytes, or more than 256 bytes with relative positions. The resident rows of the block and the
-// streamed tiles, in one or two pipeline stages, are in shared memory; the accumulators of the gradients are in
-// registers. No kernel accumulates in global memory, so results are bit-identical in every run.
+// Tiling: first attention_delta() computes delta. A warp computes one query of a head: it reads a row of O and of dO,
+// 256 bytes in total for head size 64 in bf16, and a lane holds one partial sum in registers, without shared memory.
+// Then a block of one kernel computes dQ of 64 queries and loops over tiles of keys; a block of another kernel computes
+// dK and dV of 64 keys and loops over tiles of queries. Blocks have fewer rows, 32 or 16, if kSize elements take more
+// than 512 bytes, or more than 256 bytes with relative positions. The resident rows of the block and the streamed
+// tiles, in one or two pipeline stages, are in shared memory; the accumulators of the gradients are in registers. No
+// kernel accumulates in global memory, so results are bit-identical in every run.
 //
 // Without relative positions a block takes (2 * resident + 2 * kStages * streamed) * (kSize + 8) elements of shared
 // memory, with `resident` resident rows and tiles of `streamed` rows. A lane has kSize / 2 accumulators for each
@@ -21,9 +23,9 @@
 
 namespace mh::kernels {
 
-// Computes tensors.delta (batch, heads, queries) = rowsum(dout ∘ out), which equals D, since both `out` and D include
-// dropout and the scale of the head. One warp computes one query. Grid: (queries / 4 rounded up, batch * heads) blocks
-// of 128 threads.
+// Computes tensors.delta (batch, heads, queries) = rowsum(dout ∘ out), which equals rowsum(P ∘ dP), since `out` and dP
+// include dropout and the scale of the head. One warp computes one query. Grid: (queries / 4 rounded up, batch * heads)
+// blocks of 128 threads.
 template <class T, class Thread>
 MH_DEVICE void attention_delta(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors) {
   const int64_t b = thread.block_y() / params.value_heads, head = thread.block_y() % params.value_heads;
