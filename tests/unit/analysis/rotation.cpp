@@ -280,7 +280,7 @@ TEST_CASE("the modes hard, soft and released of head rotation select the pairs o
   // With three layers, the middle layer has no partner.
   CHECK(to_strings(pair_soft(kind, scores, 2, 0)) ==
         std::vector<std::string>{"decoder.self:0.1-2.2", "decoder.self:0.3-2.1"});
-  CHECK(to_strings(pair_released(kind, scores, 1)) ==
+  CHECK(to_strings(pair_as_in_released_code(kind, scores, 1)) ==
         std::vector<std::string>{"decoder.self:0.1-2.1", "decoder.self:0.3-2.3", "decoder.self:0.0-2.0",
                                  "decoder.self:0.2-2.2"});
   // t_max limits the pairs of layers to the t_max outermost pairs; 0: no limit.
@@ -344,7 +344,7 @@ TEST_CASE("every mode of head rotation selects disjoint pairs, and the modes har
       }
     }
     const int64_t released_k = largest_k(PairSelection::released, head_counts);
-    check_disjoint(pair_released(AttentionKind::decoder_self, scores, released_k));
+    check_disjoint(pair_as_in_released_code(AttentionKind::decoder_self, scores, released_k));
     check_disjoint(pair_random(AttentionKind::decoder_self, head_counts, num_pairs, random));
   }));
   RandomSequence random_sequence(RandomStream(5, "x"), 1), same_random(RandomStream(5, "x"), 1),
