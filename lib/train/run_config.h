@@ -46,7 +46,7 @@ struct DataOptions {
             "checksum of the tokens in the training shards; set when training starts");
     f.field("valid_checksum", valid_checksum,
             "checksum of the tokens in the validation shard; set when training starts")
-        .fixed_once_validated();
+        .fixed_with_validation_set();
     f.field("train_tokens", train_tokens, "number of tokens in the training shards; set when training starts",
             at_least(0));
     f.field("valid_tokens", valid_tokens, "number of tokens in the validation shard; set when training starts",
