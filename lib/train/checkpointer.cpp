@@ -81,10 +81,11 @@ model::NamedTensors Checkpointer::gather_memories() const {
     const at::Tensor all_rows = at::zeros(
         {objects_.batches.rows_per_update(), row_tensor[2].get<int64_t>(), row_tensor[3].get<int64_t>()}, options);
     const auto label = row_tensor[0].get<std::string>();
-    const auto own = std::find_if(tensors.begin(), tensors.end(), [&](const auto& t) { return t.first == label; });
-    if (own != tensors.end()) all_rows.narrow(0, rows.first_row, rows.num_rows).copy_(own->second);
+    const auto own_tensor =
+        std::find_if(tensors.begin(), tensors.end(), [&](const auto& t) { return t.first == label; });
+    if (own_tensor != tensors.end()) all_rows.narrow(0, rows.first_row, rows.num_rows).copy_(own_tensor->second);
     objects_.group.sum(all_rows);  // each process has its own rows, and zeros in all other rows
-    if (own != tensors.end()) own->second = all_rows;
+    if (own_tensor != tensors.end()) own_tensor->second = all_rows;
   }
   return tensors;
 }
