@@ -121,13 +121,13 @@ std::optional<int64_t> top_original_length(const JsonConfig& config, const RopeF
 // Returns the length, in positions, with which the model was trained before scaling.
 int64_t original_length(const JsonConfig& config, const JsonConfig& parameters, const RopeFormat& format,
                         const RopeSizes& sizes) {
-  const auto nested = parameters.nullable<int64_t>(kOriginalLength, std::nullopt);
-  const auto top = top_original_length(config, format);
-  if (top && nested && *top != *nested)
-    refuse_input(parameters.path() + ": " + kOriginalLength, str(*top, ", as at the top of ", config.path()),
-                 str(*nested), "remove the wrong one of both keys");
-  const int64_t length = top ? *top : nested ? *nested : sizes.max_positions;
-  require_size(length, (top ? config.path() : parameters.path()) + ": " + kOriginalLength, 1 << 30);
+  const auto nested_length = parameters.nullable<int64_t>(kOriginalLength, std::nullopt);
+  const auto top_length = top_original_length(config, format);
+  if (top_length && nested_length && *top_length != *nested_length)
+    refuse_input(parameters.path() + ": " + kOriginalLength, str(*top_length, ", as at the top of ", config.path()),
+                 str(*nested_length), "remove the wrong one of both keys");
+  const int64_t length = top_length ? *top_length : nested_length ? *nested_length : sizes.max_positions;
+  require_size(length, (top_length ? config.path() : parameters.path()) + ": " + kOriginalLength, 1 << 30);
   return length;
 }
 
@@ -216,8 +216,8 @@ void read_scaling(const JsonConfig& config, const JsonConfig& parameters, const 
     for (const char* key : {"rotary.mscale", "rotary.mscale_all_dim"}) rope.erase(key);
   if (scaling.has_factor_lists && rope.contains("rotary.attention_factor")) {
     constexpr double kTolerance = 1e-9;  // relative
-    const double derived = longrope_attention_factor(rope);
-    if (std::abs(rope["rotary.attention_factor"].get<double>() - derived) <= kTolerance * derived)
+    const double derived_factor = longrope_attention_factor(rope);
+    if (std::abs(rope["rotary.attention_factor"].get<double>() - derived_factor) <= kTolerance * derived_factor)
       rope.erase("rotary.attention_factor");
   }
 }

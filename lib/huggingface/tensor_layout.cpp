@@ -23,15 +23,15 @@ int64_t total_rows(const std::vector<Shape>& shapes) {
 
 // Returns the rows of a parameter with interleaved rows (TensorPair::num_interleaved_rows). `rows`: number of rows.
 std::vector<TensorRowRange> interleaved_ranges(const TensorPair& pair, int64_t rows) {
-  const int64_t half = pair.num_interleaved_rows / 2, rest = pair.head_rows - pair.num_interleaved_rows;
-  if (pair.head_rows <= 0 || rest < 0 || pair.num_interleaved_rows % 2 != 0 || rows % pair.head_rows != 0)
+  const int64_t half = pair.num_interleaved_rows / 2, num_other_rows = pair.head_rows - pair.num_interleaved_rows;
+  if (pair.head_rows <= 0 || num_other_rows < 0 || pair.num_interleaved_rows % 2 != 0 || rows % pair.head_rows != 0)
     throw std::logic_error(str(pair.huggingface_name, ": ", pair.num_interleaved_rows, " interleaved rows of heads of ",
                                pair.head_rows, " rows, in ", rows, " rows"));
   std::vector<TensorRowRange> ranges;
   for (int64_t first = 0; first < rows; first += pair.head_rows) {
     for (int64_t i = 0; i < pair.num_interleaved_rows; ++i)
       ranges.push_back({first + i, first + i / 2 + i % 2 * half, 1});
-    if (rest > 0) ranges.push_back({first + 2 * half, first + 2 * half, rest});
+    if (num_other_rows > 0) ranges.push_back({first + 2 * half, first + 2 * half, num_other_rows});
   }
   return ranges;
 }
