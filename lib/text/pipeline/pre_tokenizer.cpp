@@ -157,8 +157,8 @@ class MetaspacePreTokenizer : public RewritingPreTokenizer {
 
  private:
   void rewrite(std::string_view word, bool starts_text, std::string& out) const override {
-    const bool is_prefixed = scheme_ == PrependScheme::always || (scheme_ == PrependScheme::first && starts_text);
-    if (is_prefixed && !word.starts_with(mark_) && !word.starts_with(' ')) out += mark_;
+    const bool prepends_mark = scheme_ == PrependScheme::always || (scheme_ == PrependScheme::first && starts_text);
+    if (prepends_mark && !word.starts_with(mark_) && !word.starts_with(' ')) out += mark_;
     for (char c : word)
       if (c == ' ') out += mark_;
       else out += c;
