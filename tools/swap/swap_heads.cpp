@@ -99,7 +99,7 @@ void print_pairs(const SwapJob& job, const std::string& model, const PairChoice&
   // Without --data, the columns of scoring options are NaN. The seed is NaN if neither --data nor --mode random uses
   // a seed.
   constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-  const bool has_scores = !job.data.empty(), is_sampled = has_scores || !job.mode.empty();
+  const bool has_scores = !job.data.empty(), uses_seed = has_scores || !job.mode.empty();
   auto score = [&](AttentionKind kind, const analysis::Head& head) {
     return has_scores ? choice.scores.at(kind)[static_cast<size_t>(head.layer)][static_cast<size_t>(head.head)] : kNaN;
   };
@@ -114,7 +114,7 @@ void print_pairs(const SwapJob& job, const std::string& model, const PairChoice&
     row.update(settings_of(choice.scoring_options, job.args->precision));
     for (const char* data_option : {"block", "context", "memory", "blocks"})
       if (!has_scores) row[data_option] = kNaN;
-    if (!is_sampled) row["seed"] = kNaN;
+    if (!uses_seed) row["seed"] = kNaN;
     table.print_row(row);
   }
 }
