@@ -82,14 +82,14 @@ void decode_products(const TileLayout& layout, const T* q, float scale, int64_t 
     load_partial(q + i * lanes, size - i * lanes, q_lanes[i]);
     q_lanes[i] = q_lanes[i] * scale;
   }
-  const bool full_vectors = size == num_vectors * lanes;
+  const bool has_full_vectors = size == num_vectors * lanes;
   for (int64_t s = 0; s < k.num_visible; ++s) {
     const T* key = k.at(s) + first;
     k.prefetch(s, first, size);
     Floats sum{};
     for (int i = 0; i < num_vectors; ++i) {
       Floats b;
-      if (full_vectors) load(key + i * lanes, b);
+      if (has_full_vectors) load(key + i * lanes, b);
       else load_partial(key + i * lanes, size - i * lanes, b);
       sum += q_lanes[i] * b;
     }

@@ -32,10 +32,11 @@ PackedRowSpec out_row_spec(const AttentionParams& params) { return {params.value
 // Computes `tile`: the scaled products of the packed queries of a tile with the visible keys, or the products of the
 // packed output gradients of a tile with the visible values.
 void multiply_rows(const AttentionParams& params, const TileLayout& layout, const PackedRowSpec& row_spec,
-                   const VisibleKeys& visible_range, const float* packed_rows, const float* transposed, float* tile) {
+                   const VisibleKeys& visible_range, const float* packed_rows, const float* transposed_kv,
+                   float* tile) {
   if (uses_bf16_gemm(params))
-    multiply_rows_bf16(*params.bf16_gemm, layout, row_spec, visible_range, packed_rows, transposed, tile);
-  else multiply_rows_fp32(layout, row_spec, visible_range, packed_rows, transposed, tile);
+    multiply_rows_bf16(*params.bf16_gemm, layout, row_spec, visible_range, packed_rows, transposed_kv, tile);
+  else multiply_rows_fp32(layout, row_spec, visible_range, packed_rows, transposed_kv, tile);
 }
 
 // Computes the logits of a tile from its packed queries `packed_rows`, including relative positions.
