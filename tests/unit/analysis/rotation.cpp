@@ -134,8 +134,10 @@ TEST_CASE("a swap moves entry (i, j) of a head mixing matrix only if heads i and
   const std::map<int64_t, int64_t> from_n{{1, 3}, {2, 0}}, from_m{{3, 1}, {0, 2}};
   for (int64_t i = 0; i < 4; ++i)
     for (int64_t j = 0; j < 4; ++j) {
-      auto expected = [&](const std::string& own, const std::string& other, const std::map<int64_t, int64_t>& from) {
-        return from.count(i) > 0 && from.count(j) > 0 ? before.at(other)[from.at(i)][from.at(j)] : before.at(own)[i][j];
+      auto expected = [&](const std::string& own_name, const std::string& other_name,
+                          const std::map<int64_t, int64_t>& from) {
+        return from.count(i) > 0 && from.count(j) > 0 ? before.at(other_name)[from.at(i)][from.at(j)]
+                                                      : before.at(own_name)[i][j];
       };
       CHECK(at::equal(after.at(m)[i][j], expected(m, n, from_n)));
       CHECK(at::equal(after.at(n)[i][j], expected(n, m, from_m)));

@@ -233,8 +233,9 @@ TEST_CASE("mixtures: the rows of two or three processes together are the rows of
         process_batches.push_back(data::share_batches(texts.batches({3, 1, 2}, options), rank, num_processes));
       for (int64_t u = 0; u < 20; ++u) {
         std::vector<at::Tensor> targets;
-        for (const auto& own : process_batches)
-          for (const auto& micro_batch : own->micro_batches(u)) targets.push_back(own->load(u, micro_batch).targets);
+        for (const auto& own_batches : process_batches)
+          for (const auto& micro_batch : own_batches->micro_batches(u))
+            targets.push_back(own_batches->load(u, micro_batch).targets);
         CHECK(at::equal(at::cat(targets), all->load(u, {0, 7}).targets));
         CHECK(process_batches[0]->shard_epochs(u) == all->shard_epochs(u));
       }
