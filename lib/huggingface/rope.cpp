@@ -112,7 +112,8 @@ int64_t rotary_size(double partial, int64_t head_size, const std::string& where)
   return size == head_size ? 0 : size;
 }
 
-// Returns the original length that config.json states outside the object of rotary positions, if any.
+// Returns the original length outside the object of rotary positions: the number at the top of config.json or, without
+// this number, the default of the format; nothing if there is neither.
 std::optional<int64_t> top_original_length(const JsonConfig& config, const RopeFormat& format) {
   const auto length = config.nullable<int64_t>(kOriginalLength, std::nullopt);
   return !length && format.default_original_length > 0 ? format.default_original_length : length;
@@ -123,9 +124,14 @@ int64_t original_length(const JsonConfig& config, const JsonConfig& parameters, 
                         const RopeSizes& sizes) {
   const auto nested = parameters.nullable<int64_t>(kOriginalLength, std::nullopt);
   const auto top = top_original_length(config, format);
-  if (top && nested && *top != *nested)
-    refuse_input(parameters.path() + ": " + kOriginalLength, str(*top, ", as at the top of ", config.path()),
-                 str(*nested), "remove the wrong one of both keys");
+  if (top && nested && *top != *nested) {
+    const std::string where = parameters.path() + ": " + kOriginalLength;
+    if (config.nullable<int64_t>(kOriginalLength, std::nullopt))
+      refuse_input(where, str(*top, ", as at the top of ", config.path()), str(*nested),
+                   "remove the wrong one of both keys");
+    refuse_input(where, str(*top, ", the default of the architecture without this key at the top of ", config.path()),
+                 str(*nested), str("set the key at the top of ", config.path(), " to the length of pre-training"));
+  }
   const int64_t length = top ? *top : nested ? *nested : sizes.max_positions;
   require_size(length, (top ? config.path() : parameters.path()) + ": " + kOriginalLength, 1 << 30);
   return length;

@@ -233,13 +233,17 @@ TEST_CASE("Phi-3 scales by longrope only, under three names, with exactly the ke
   CHECK(both.at("rope_scaling").size() == 3);
   CHECK(both.at("rope_scaling").at("type") == "longrope");
   CHECK(read(both.dump(), kPhi3) == rope);
-  // The default length is the class's 4096 instead of max_position_embeddings.
+  // Without original_max_position_embeddings, the original length is 4096, the default of Phi-3's configuration class,
+  // and not max_position_embeddings.
   CHECK(read(R"({"partial_rotary_factor": 0.5, "rope_scaling": {"type": "su", )" + lists + "}}", kPhi3,
              {.head_size = 12, .max_positions = 131072})
             .at("rotary.factor") == 32.0);
   CHECK(read(R"({"partial_rotary_factor": 0.5, "rope_scaling": {"type": "su", )" + lists + "}}", kPhi3,
              {.head_size = 12, .max_positions = 64})
             .at("rotary.factor") == 1.0);
+  CHECK_THAT(
+      error_of(R"({"rope_scaling": {"type": "su", "original_max_position_embeddings": 16, )" + lists + "}}", kPhi3),
+      Catch::Contains("expected 4096, the default of the architecture") && Catch::Contains("found 16"));
 }
 
 TEST_CASE("unknown kinds and keys of rotary positions, and missing or invalid numbers, are refused by name",
