@@ -139,8 +139,8 @@ class AttentionLayer {
   // rows for the interceptor's variants at the first side that the interceptor acts on.
   at::Tensor intercept(HeadSide side, Context& context, const at::Tensor& x) const;
   LayerView view() const;
-  // Returns the arguments of the fused kernels that a step of incremental decoding has, too: causal mask, window,
-  // scale, key/value heads, soft cap, sinks and position bias.
+  // Returns the arguments that the fused kernels and the in-place kernels of incremental decoding share: causal mask,
+  // window, scale, key/value heads, soft cap, sinks and position bias.
   AttentionSpec inference_spec(const Context& context, const MaskForm& mask_form) const;
   // Computes the head outputs (B, hv, Tq, dv) with the kernel of `choice`.
   at::Tensor attend_fused(Context& context, const KernelChoice& choice);
