@@ -124,8 +124,8 @@ class FolderWriter {
     config_["dtype"] = dtype_name(dtype_);
   }
 
-  // Converts config.json back to a multihead model, and compares its settings and the names and shapes of its
-  // parameters with those of the written model. Throws Error(input) if config.json cannot be converted back.
+  // Converts config.json back to a multihead model, and compares the settings and the names and shapes of the
+  // parameters of both models. Throws Error(input) if config.json cannot be converted back.
   Fit fit() const {
     std::set<std::string> huggingface_names;
     for (const TensorPair& pair : names_.pairs) huggingface_names.insert(pair.huggingface_name);

@@ -139,8 +139,9 @@ int64_t original_length(const JsonConfig& config, const JsonConfig& parameters, 
 
 // Throws Error(input) for numbers of rope_scaling from which transformers 4 and 5 compute different positions. Both use
 // an explicit factor of yarn, whatever the quotient of both lengths. But transformers 4 reads the original length of
-// yarn in rope_scaling only, that of longrope at the top only, and computes the factor of longrope from both lengths
-// even if there is one; transformers 5 reads the length in either place, and prefers an explicit factor.
+// yarn in rope_scaling only and the original length of longrope at the top only, and computes the factor of longrope
+// from both lengths even if rope_scaling states a factor; transformers 5 reads the length in either place, and prefers
+// an explicit factor.
 void refuse_version_differences(const JsonConfig& config, const JsonConfig& parameters, const Scaling& scaling,
                                 const RopeFormat& format, const RopeSizes& sizes) {
   if (config.value("rope_scaling", nullptr) == nullptr) return;  // transformers 4 reads no scaling

@@ -87,8 +87,7 @@ std::unique_ptr<ByteBpeTokenizer> make_byte_bpe_tokenizer(std::vector<Piece> pie
 void count_byte_bpe_words(std::string_view text, WordMap<uint64_t>& counts);
 constexpr int64_t kMinByteBpeSize = 257;  // <|endoftext|> and a piece for each byte
 
-// Learns a vocabulary from words and their counts, piece for piece and merge for merge equal to that of tokenizers
-// 0.22:
+// Learns a vocabulary from words and their counts. Its pieces and merges equal the result of tokenizers 0.22:
 //   ByteLevelBPETokenizer(add_prefix_space=False).train(FILES, vocab_size=max_size, min_frequency=min_count,
 //                                                       special_tokens=["<|endoftext|>"])
 // The rules of that package (its bpe/trainer.rs, and experiments with version 0.22.1):

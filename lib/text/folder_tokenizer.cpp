@@ -319,8 +319,8 @@ class FolderReader {
     return token.empty() ? token_text(special_tokens_map_.value(role, nullptr)) : token;
   }
 
-  // Returns the path of the file that configured_token() reads `role` from; that of tokenizer_config.json if no file
-  // gives the role.
+  // Returns the path of the file from which configured_token() reads `role`; the path of tokenizer_config.json if no
+  // file gives the role.
   std::string path_of_role(const char* role) const {
     const bool is_in_map = token_text(config_.value(role, nullptr)).empty() &&
                            !token_text(special_tokens_map_.value(role, nullptr)).empty();
