@@ -77,9 +77,9 @@ class AttentionLayer {
   // `kept_heads`, or if a mixer of logits would have no score heads.
   AttentionOptions options_after_pruning(const KeptHeads& kept_heads) const;
 
-  // Returns the matrix (hv, ho) of the combiners that fold into the output projection: of all combiners after the last
-  // one that has no matrix (Combiner::as_linear_map), the product of their matrices in evaluation. Returns an undefined
-  // tensor if the last combiner has no matrix.
+  // Returns the matrix (hv, ho) of the combiners that fold into the output projection: the product, in evaluation, of
+  // the matrices (Combiner::as_linear_map) of the combiners at the end of the list that have a matrix. Returns an
+  // undefined tensor if the last combiner has no matrix.
   at::Tensor as_linear_map() const;
   // Returns the options of the layer after as_linear_map() was folded into the output projection: without the combiners
   // that it includes.

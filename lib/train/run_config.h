@@ -105,7 +105,7 @@ struct RunConfig {
   std::string toml() const;
 };
 
-// Returns all configuration keys, those of every attention stage included, with type, default and help text, for
+// Returns all configuration keys, including the keys of every attention stage, with type, default and help text, for
 // `--list keys`.
 std::vector<FieldDescription> all_keys();
 

@@ -14,8 +14,8 @@
 // included. A step of incremental decoding thus rotates its new queries and keys with the frequencies of the length so
 // far, while the cached keys keep the frequencies of the steps that appended them, as in the forward pass of
 // transformers. If a text grows beyond original_length while it is decoded, its later outputs therefore differ from
-// those of one forward pass over the whole text. generate() of transformers avoids the difference for longrope only, by
-// a second prefill.
+// the outputs of one forward pass over the whole text. generate() of transformers avoids the difference for longrope
+// only, by a second prefill.
 #include <algorithm>
 #include <memory>
 
