@@ -283,8 +283,8 @@ TEST_CASE("settings of layers become overrides of the kind of most layers, and r
   CHECK(layers.kinds.size() == 3);
   Settings settings{{"model.layers", 6}, {"attention.heads", 4}};
   set_layers(layers, settings);
-  // Three layers have the settings `full`, but only those of `sliding` can be overridden by all others: no override
-  // removes rotary.factor.
+  // Three of six layers have the settings `full`, but the shared settings are `sliding`, since overrides can turn
+  // `sliding` into the other settings, while no override removes rotary.factor.
   CHECK(settings.at("attention.window") == 5);
   CHECK(settings.at("attention.decoder.self.0.window") == 0);
   CHECK(settings.at("attention.decoder.self.0.rotary.factor") == 8.0);
@@ -296,7 +296,7 @@ TEST_CASE("settings of layers become overrides of the kind of most layers, and r
     CHECK(read_layers.of_layer(layer).at("heads") == 4);
     for (const auto& [key, value] : layers.of_layer(layer)) CHECK(read_layers.of_layer(layer).at(key) == value);
   }
-  // If each kind lacks settings of the other, the settings of all layers are those that both have.
+  // If each kind lacks settings of the other, the shared settings are the settings that both kinds have.
   LayerSettings scaled_layers;
   scaled_layers.add({{"transform", Json::array({"rotary"})}, {"rotary.factor", 2.0}, {"rotary.beta_fast", 8.0}});
   scaled_layers.add({{"transform", Json::array({"rotary"})}, {"rotary.factor", 2.0}, {"rotary.low_factor", 3.0}});
