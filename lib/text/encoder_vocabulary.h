@@ -1,6 +1,6 @@
-// What the input sequences of encoders need from a vocabulary: the special tokens around texts, such as [CLS] and [SEP]
-// of BERT or <s> and </s> of RoBERTa, the tokens that continue a word, and the bytes of a text that a token encodes.
-// The types wordpiece and tokenizer-json have them.
+// Properties of a vocabulary that the input sequences of encoders need: the special tokens around texts, such as [CLS]
+// and [SEP] of BERT or <s> and </s> of RoBERTa, the tokens that continue a word, and the bytes of a text that a token
+// encodes. Vocabularies of the types wordpiece and tokenizer-json have these properties.
 #pragma once
 
 #include <cstdint>

@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// What happens to the text that a delimiter matches.
+// The treatment of the text that a delimiter matches.
 enum class Behavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
 constexpr std::pair<const char*, Behavior> kBehaviors[] = {{"Removed", Behavior::removed},
