@@ -1,4 +1,4 @@
-// What the decoders share whose vocabulary text::read_tokenizer_folder() reads: all of them except GPT-2.
+// The common base class of all decoders except GPT-2. text::read_tokenizer_folder() reads their vocabularies.
 #pragma once
 
 #include <cstdint>

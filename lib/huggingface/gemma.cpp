@@ -111,7 +111,8 @@ class Gemma : public LlamaForm {
   }
 };
 
-// What Gemma 2 and 3 share: soft caps, and a scale of the logits of attention that does not depend on the head size.
+// Settings that Gemma 2 and 3 share: soft caps, and a scale of the logits of attention that does not depend on the head
+// size.
 class CappedGemma : public LlamaForm {
  public:
   // Default caps of the class in transformers.
