@@ -78,6 +78,7 @@ for end in "SEGV 3" "KILL 4" "TERM 1"; do
   [ "$status" -eq "${end#* }" ] || fail "expected exit status ${end#* } after $signal; found $status"
   expect_stderr "SentencePiece's trainer: expected "
   expect_stderr "found a process that ended by signal "
+  record_error "$status" err "mh-prep vocab --type bpe --size 40 text -o model, whose trainer ends by SIG$signal"
 done
 for signal in TERM KILL INT; do
   start_training
