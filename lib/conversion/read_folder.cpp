@@ -106,7 +106,7 @@ class FolderReader {
     }
     if (is_part)
       log_info(str(folder, ": only the language model is read; ", count_of(num_other_tensors, "tensor"),
-                   " of the parts for images left out"));
+                   " of the parts for images ignored"));
   }
 
   // Reads everything but the elements of the tensors. Must precede all other functions.

@@ -189,7 +189,7 @@ class Gemma3 : public CappedGemma {
   }
 
   void write_layers(const LayerSettings& layers, const RopeSizes& sizes, Json& config) const override {
-    // A model without one of both kinds of layers gets the defaults of this kind, which have no effect.
+    // For a kind of layers that the model lacks, config.json gets the defaults, which have no effect.
     RopeOfTypes rope{{}, {{"rotary.base", kGemma3Rope.default_sliding_base}}};
     for (const Settings& kind : layers.kinds) (is_sliding(layers, kind) ? rope.sliding : rope.full) = kind;
     const Json window = largest_window(layers);

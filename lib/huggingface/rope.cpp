@@ -86,7 +86,7 @@ const Scaling& scaling_of(const JsonConfig& parameters, const RopeFormat& format
   const std::string kind = parameters.value("rope_type", ""), old_kind = parameters.value("type", "");
   if (!kind.empty() && !old_kind.empty() && kind != old_kind)
     refuse_input(parameters.path() + ": rope_type", "the value of type, \"" + old_kind + "\"", "\"" + kind + "\"",
-                 "remove the wrong one of both keys");
+                 "remove the wrong one of the two keys");
   std::string name = kind.empty() ? old_kind : kind;
   if (name.empty() || name == "default") return scalings().front();
   if (format.has_only_longrope && (name == "su" || name == "yarn")) name = "longrope";
@@ -106,8 +106,7 @@ int64_t rotary_size(double partial, int64_t head_size, const std::string& where)
   const bool is_part = partial > 0 && partial <= 1;
   const auto size = is_part ? static_cast<int64_t>(static_cast<double>(head_size) * partial) : 0;
   if (size < 2 || size % 2 != 0)
-    refuse_input(where,
-                 str("a part, up to 1, of the ", head_size, " elements of a head that is an even number of elements"),
+    refuse_input(where, str("a fraction, up to 1, of the ", head_size, " elements of a head that gives an even number"),
                  Json(partial).dump(), kCopyConfig);
   return size == head_size ? 0 : size;
 }
@@ -128,7 +127,7 @@ int64_t original_length(const JsonConfig& config, const JsonConfig& parameters, 
     const std::string where = parameters.path() + ": " + kOriginalLength;
     if (config.nullable<int64_t>(kOriginalLength, std::nullopt))
       refuse_input(where, str(*top, ", as at the top of ", config.path()), str(*nested),
-                   "remove the wrong one of both keys");
+                   "remove the wrong one of the two keys");
     refuse_input(where, str(*top, ", the default of the architecture without this key at the top of ", config.path()),
                  str(*nested), str("set the key at the top of ", config.path(), " to the length of pre-training"));
   }
@@ -235,10 +234,10 @@ int64_t rotary_size(const Settings& layer, int64_t head_size) {
   return size == 0 ? head_size : size.get<int64_t>();
 }
 
-// Returns the part of the elements of a head that is read back as `size` elements.
+// Returns the fraction of the elements of a head from which rotary_size() computes `size` elements.
 double partial_of(int64_t size, int64_t head_size) {
   const double partial = static_cast<double>(size) / static_cast<double>(head_size);
-  // The product of the head size and the part is rounded down, and may be slightly smaller than the size.
+  // rotary_size() rounds the product of the head size and the fraction down; the product may be slightly below `size`.
   return static_cast<int64_t>(static_cast<double>(head_size) * partial) == size ? partial : std::nextafter(partial, 2);
 }
 
@@ -316,7 +315,7 @@ bool has_any_of(const JsonConfig& config, std::initializer_list<const char*> key
 [[noreturn]] void refuse_two_spellings(const JsonConfig& config, const std::string& old_keys) {
   refuse_input(config.path() + ": rope_parameters",
                str("the rotary positions of ", old_keys, ", which transformers 4 reads"), "other rotary positions",
-               "remove the keys of one of both spellings");
+               "remove the keys of one of the two spellings");
 }
 
 }  // namespace

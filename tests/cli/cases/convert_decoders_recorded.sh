@@ -142,7 +142,7 @@ write_safetensors(pathlib.Path("bad/model.safetensors"), pack_tensors(tensors, "
 text = json.load(open("bad/config.json"))
 json.dump({"model_type": "gemma3", "text_config": text, "vision_config": {"hidden_size": 3}, "mm_tokens_per_image": 4}, open("bad/config.json", "w"))
 P
-  expect 0 mh-convert bad -o same; expect_stderr "only the language model is read; 1 tensor of the parts for images left out"
+  expect 0 mh-convert bad -o same; expect_stderr "only the language model is read; 1 tensor of the parts for images ignored"
   print same bad | cmp - expected
 done
 expect 0 mh-convert --to huggingface same bad.back; expect_stderr "saved as Gemma3ForCausalLM"
