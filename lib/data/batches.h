@@ -59,8 +59,7 @@ class Batches {
   // the previous update is used.
   virtual bool continues_streams(int64_t /*update*/) const { return false; }
   // Returns the fraction of the rows or updates that comes from each training shard, in the order of the shards; the
-  // fractions sum to 1.
-  // Empty unless several shards are mixed (mixed_batches.h).
+  // fractions sum to 1. Empty unless several shards are mixed (mixed_batches.h).
   const std::vector<double>& shard_shares() const { return shard_shares_; }
   // Returns the number of epochs of each training shard that the first `num_updates` updates contain, in the order of
   // the shards; empty unless several shards are mixed (mixed_batches.h). May run in another thread than the other

@@ -99,8 +99,8 @@ constexpr int64_t kMinByteBpeSize = 257;  // <|endoftext|> and a piece for each 
 //     not, then the joined pieces in the order of the joins. max_size counts them all; the package gives 257 pieces for
 //     a smaller size.
 //   - The pair of the highest count is joined next; among equal counts, the pair of the lowest ids, left symbol first
-//     (bpe_trainer.h). Learning ends at `max_size` pieces, or if no pair has a count of `min_count`; a count of 0 is
-//     never joined. The package has the default 2 for min_frequency, mh-prep 1 for --min-count.
+//     (bpe_trainer.h). Learning ends at `max_size` pieces, or if no pair has a count of at least `min_count`; a pair
+//     of count 0 is never joined. The package has the default 2 for min_frequency, mh-prep 1 for --min-count.
 //   - A join whose result already is a piece adds a merge but no piece.
 // The counts of the pieces are 0, so that a vocabulary keeps its fingerprint through vocab.json and merges.txt.
 // Requires max_size >= kMinByteBpeSize.

@@ -34,7 +34,7 @@ struct EncoderTokens {
 EncoderTokens encoder_tokens(const Tokenizer& tokenizer, const std::string& name);
 
 // Returns, for each token, whether it continues a word: in a vocabulary of the type wordpiece, if its piece starts with
-// ##; in one of the type tokenizer-json, unless its piece starts with the mark of a space.
+// ##; in a vocabulary of the type tokenizer-json, unless its piece starts with the mark of a space.
 std::vector<bool> word_continuations(const Tokenizer& tokenizer);
 
 // Appends the tokens of a text and the byte range of each token, without white space at both ends, and extended to
