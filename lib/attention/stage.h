@@ -152,9 +152,8 @@ class Stage {
 // Stage that changes the queries (B, h, Tq, dk) and the keys (B, g, Tk, dk) of new positions: context.q and context.k,
 // before the pairing and before the keys are appended to the cache, so that the cache contains transformed keys. The
 // transforms of a layer act in the order of attention.transform. Positions: query t has the position
-// mask.first_position
-// + t. If mask.key_positions is defined, its last Tk entries plus mask.first_position are the positions of the keys;
-// otherwise key s has the position mask.first_position + s - (Tk - Tq).
+// mask.first_position + t. If mask.key_positions is defined, its last Tk entries plus mask.first_position are the
+// positions of the keys; otherwise key s has the position mask.first_position + s - (Tk - Tq).
 class Transform : public Stage {
  public:
   virtual void transform(Context& context) = 0;

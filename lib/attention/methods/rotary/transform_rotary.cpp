@@ -34,7 +34,7 @@ class Rotary : public Transform {
   using Options = RotaryOptions;
   Rotary(const RotaryOptions& options, const LayerSpec& layer_spec) : options_(options) { options.check(layer_spec); }
 
-  // Has no parameters, but learns the device of the model, on which its table is.
+  // Adds no parameters; stores the device of the model, on which its table is.
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {
     table_ = shared_rotary_table(options_, options_.rotary_size(layer_spec.key_size), parameters.device());
   }
