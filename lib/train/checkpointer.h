@@ -66,8 +66,8 @@ class Checkpointer {
   // Adds the parameters, and the moments if `with_moments` is set.
   void add_model(model::CheckpointTensors& tensors, bool with_moments) const;
   void write(const std::string& path, const model::CheckpointTensors& tensors, io::Metadata extra_metadata = {}) const;
-  // Returns the memories of all rows of an update, as tensors of a training state. The result is complete
-  // in every process that has rows, rank 0 always included; a process without rows returns no tensors.
+  // Returns the memories of all rows of an update, as tensors of a training state. The result is complete in every
+  // process that has rows, rank 0 always included; a process without rows returns no tensors.
   model::NamedTensors gather_memories() const;
   const std::string& toml_;
   const text::Tokenizers& tokenizers_;
