@@ -77,8 +77,8 @@ constexpr int64_t kGemma2Pattern = 2;   // without layer_types, every second lay
 constexpr int64_t kDefaultPattern = 6;  // default of sliding_window_pattern: every sixth layer is without a window
 constexpr double kDefaultScalar = 256;  // default of query_pre_attn_scalar, whose inverse root scales the logits
 
-// Returns κ of the soft cap κ tanh(x / κ) that config.json has under `key`; 0, no cap, for null. `if_absent`: default
-// of the class.
+// Returns the bound c of the soft cap c tanh(x / c) that config.json has under `key`; 0, no cap, for null. `if_absent`:
+// default of the class.
 double soft_cap(const JsonConfig& config, const char* key, std::optional<double> if_absent) {
   const auto cap = config.nullable<double>(key, if_absent);
   if (cap && !(*cap > 0))
