@@ -106,7 +106,8 @@ int64_t rotary_size(double partial, int64_t head_size, const std::string& where)
   const bool is_part = partial > 0 && partial <= 1;
   const auto size = is_part ? static_cast<int64_t>(static_cast<double>(head_size) * partial) : 0;
   if (size < 2 || size % 2 != 0)
-    refuse_input(where, str("a fraction, up to 1, of the ", head_size, " elements of a head that gives an even number"),
+    refuse_input(where,
+                 str("a fraction, up to 1, that gives an even number of elements of the ", head_size, " in a head"),
                  Json(partial).dump(), kCopyConfig);
   return size == head_size ? 0 : size;
 }

@@ -93,8 +93,8 @@ TEST_CASE("each kind of scaling has its numbers, and defaults where transformers
   const Settings yarn{{"rotary.scaling", "yarn"}, {"rotary.factor", 4.0},    {"rotary.original_length", 16},
                       {"rotary.beta_fast", 32.0}, {"rotary.beta_slow", 1.0}, {"rotary.truncate", true}};
   CHECK(scaling(R"({"type": "yarn", "factor": 4, "original_max_position_embeddings": 16})") == yarn);
-  // Without a factor, it is the quotient of both lengths; null counts as missing, and 0 where transformers tests for
-  // truth.
+  // A missing factor is the quotient of the two lengths. null counts as missing, and so does 0 if transformers tests
+  // the number for truth.
   CHECK(scaling(R"({"rope_type": "yarn", "original_max_position_embeddings": 16, "beta_fast": null, "mscale": 0})") ==
         yarn);
   // mscale counts only with mscale_all_dim, and not beside attention_factor.
@@ -170,7 +170,7 @@ TEST_CASE("a part of a head rotates only in architectures with such a key", "[hu
   for (const char* part : {"0", "0.3", "1.5", "-1", "1e300", "0.1"})  // 0.3: 3 elements
     CHECK_THAT(error_of(std::string(R"({"partial_rotary_factor": )") + part + "}", kPartial),
                Catch::Contains("an even number of elements"));
-  // The written part reads back as the same size, whatever the rounding of the quotient.
+  // The written fraction reads back as the same size, whatever the rounding of the quotient.
   for (int64_t head_size = 2; head_size <= 256; head_size += 7)
     for (int64_t size = 2; size < head_size; size += 2) {
       const RopeSizes sizes{head_size, 64};
