@@ -13,7 +13,7 @@ expect 0 python3 "$checks" compare folder
 # mh-prep gives the same ids; the end-of-line token is eos_token.
 expect 0 mh-prep lm --vocab folder --document file text -o shard
 mh-prep cat --ids shard > found
-sed 's/ [0-9]*$/ 2/' ids | diff - found || fail "mh-prep gives other ids"
+sed 's/ [0-9]*$/ 2/' ids | diff - found || fail "expected the token ids of mh-prep to equal those in the file ids"
 # A second conversion replaces the files by equal files.
 cp -r folder copy
 expect 0 "$scripts/gguf-to-huggingface" made.gguf folder
