@@ -38,8 +38,8 @@ struct RelativeParams {
 };
 
 // Position bias: a number that is added to the logit of query t of head j and key s, and depends on their distance only
-// (ALiBi, Press et al. 2022; T5, Raffel et al. 2020). The biases are fp32 and are not multiplied by AttentionParams::
-// scale.
+// (ALiBi, Press et al. 2022; T5, Raffel et al. 2020). The biases are fp32; AttentionParams::scale does not multiply
+// them.
 struct PositionBiasParams {
   // (heads, num_distances), each row contiguous; null: no position bias. The distance between query t and key s belongs
   // to column `first_row + (queries - 1 - t) + (s - first_key)` of the key range of s.

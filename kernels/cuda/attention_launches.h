@@ -305,8 +305,8 @@ struct AttentionLaunches {
     return nullptr;
   }
 
-  // Returns why attention without mixing does not support logit terms; null if it does. They are compiled for one head
-  // size only, since they add four kernels to each.
+  // Returns why attention without mixing does not support logit terms; null if it does. Kernels with logit terms are
+  // compiled for one head size only, since they are four more kernels for each head size.
   template <class Launcher>
   static const char* logit_term_constraint(const Launcher& launcher, bool has_relative_positions) {
     if constexpr (!kHasLogitTerms) {

@@ -35,7 +35,8 @@ class AdditiveObserver : public attention::Observer {
   void add_recorded(const distributed::OrderedWork::Results& recorded_results);
 
  protected:
-  // Records a contribution, or adds it at once. `label`: what the tensors contribute to, such as a layer.
+  // Records a contribution, or adds it at once. `label`: name of the result to which the tensors contribute, such as a
+  // layer.
   void contribute(const std::string& label, const Tensors& tensors);
   // Adds a contribution to the results of the observer.
   virtual void add_contribution(const std::string& label, const Tensors& tensors) = 0;

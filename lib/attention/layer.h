@@ -77,9 +77,9 @@ class AttentionLayer {
   // `remaining_heads`, or if a mixer of logits would have no score heads.
   AttentionOptions options_after_pruning(const RemainingHeads& remaining_heads) const;
 
-  // Returns the matrix (hv, ho) of the combiners that fold into the output projection: of all combiners after the last
-  // one that has no matrix (Combiner::as_linear_map), the product of their matrices in evaluation. Returns an undefined
-  // tensor if the last combiner has no matrix.
+  // Returns the matrix (hv, ho) of the combiners that fold into the output projection: the product, in evaluation, of
+  // the matrices (Combiner::as_linear_map) of the combiners at the end of the list that have a matrix. Returns an
+  // undefined tensor if the last combiner has no matrix.
   at::Tensor as_linear_map() const;
   // Returns the options of the layer after as_linear_map() was folded into the output projection: without the combiners
   // that it includes.
@@ -139,8 +139,8 @@ class AttentionLayer {
   // rows for the interceptor's variants at the first side that the interceptor acts on.
   at::Tensor intercept(HeadSide side, Context& context, const at::Tensor& x) const;
   LayerView view() const;
-  // Returns the arguments of the fused kernels that a step of incremental decoding has, too: causal mask, window,
-  // scale, key/value heads, soft cap, sinks and position bias.
+  // Returns the arguments that the fused kernels and the in-place kernels of incremental decoding share: causal mask,
+  // window, scale, key/value heads, soft cap, sinks and position bias.
   AttentionSpec inference_spec(const Context& context, const MaskForm& mask_form) const;
   // Computes the head outputs (B, hv, Tq, dv) with the kernel of `choice`.
   at::Tensor attend_fused(Context& context, const KernelChoice& choice);

@@ -70,7 +70,7 @@ AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOpt
         add_projection(".key", layer_spec.key_size, is_grouped ? HeadSide::key_value : HeadSide::score, key_bias_);
   value_weight_ =
       add_projection(".value", layer_spec.value_size, is_grouped ? HeadSide::key_value : HeadSide::value, value_bias_);
-  // The standard deviation of the initial sinks is that of the weights in the initialisation schemes bert and
+  // The initial sinks have the standard deviation that weights have in the initialisation schemes bert and
   // transformer-xl.
   if (options.sink == Sink::learned)
     sinks_ = &parameters.add(
@@ -181,7 +181,7 @@ bool AttentionLayer::has_head_gates() const {
                      [](const auto& combiner) { return combiner->has_head_gates(); });
 }
 
-// Returns the number of combiners up to the last one that has no matrix.
+// Returns the number of combiners up to the last combiner without a matrix.
 size_t AttentionLayer::num_unfolded_combiners() const {
   size_t count = stages_.combiners.size();
   while (count > 0 && stages_.combiners[count - 1]->as_linear_map().defined()) --count;

@@ -50,8 +50,8 @@ class Folder {
 model::LoadedModel read_folder(const std::string& folder, const ReadOptions& options);
 
 struct WriteOptions {
-  // Architecture of the folder, as model_type of config.json; "": the first one, in alphabetical order, that has all
-  // settings of the model.
+  // Architecture of the folder, as model_type of config.json; "": the first architecture in alphabetical order that has
+  // all settings of the model.
   std::string model_type = {};
   io::DType dtype = io::DType::f32;  // format of the tensors: F32, F16 or BF16
   std::string companions = {};       // Folder::companions() of the folder from which the model comes; "": none

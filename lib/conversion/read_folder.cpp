@@ -106,7 +106,7 @@ class FolderReader {
     }
     if (is_part)
       log_info(str(folder, ": only the language model is read; ", count_of(num_other_tensors, "tensor"),
-                   " of the parts for images left out"));
+                   " of the parts for images ignored"));
   }
 
   // Reads everything but the elements of the tensors. Must precede all other functions.
@@ -210,7 +210,7 @@ class FolderReader {
       settings["model.vocabulary_rows"] = num_padded_rows;
       settings["model.score_padded_rows"] = true;
     }
-    // The first pair is the only embedding, or that of the target.
+    // The first pair is the only embedding, or the embedding of the target.
     const auto source_table = std::find_if(names.pairs.begin() + 1, names.pairs.end(), [](const TensorPair& pair) {
       return pair.multihead_names.front() == kSourceTable;
     });

@@ -58,8 +58,8 @@ class Batches {
   // Returns whether row b of the update continues row b of the previous update, so that the Transformer-XL memory of
   // the previous update is used.
   virtual bool continues_streams(int64_t /*update*/) const { return false; }
-  // Returns the share of each training shard in the rows or updates, in the order of the shards; the shares sum to 1.
-  // Empty unless several shards are mixed (mixed_batches.h).
+  // Returns the fraction of the rows or updates that comes from each training shard, in the order of the shards; the
+  // fractions sum to 1. Empty unless several shards are mixed (mixed_batches.h).
   const std::vector<double>& shard_shares() const { return shard_shares_; }
   // Returns the number of epochs of each training shard that the first `num_updates` updates contain, in the order of
   // the shards; empty unless several shards are mixed (mixed_batches.h). May run in another thread than the other

@@ -95,7 +95,7 @@ void add_companions(const std::string& companions, const std::string& where, Jso
                    "convert the folder again");
     if (name == kConfig) {
       add_missing(part, config);
-      // A list of tokens that end a text replaces one of them.
+      // If several tokens end a text, their list replaces the single token that the vocabulary has.
       if (const auto ids = part.find("eos_token_id");
           ids != part.end() && ids->is_array() &&
           std::find(ids->begin(), ids->end(), config.at("eos_token_id")) != ids->end())

@@ -1,5 +1,5 @@
-// Where the elements of a multihead parameter are in a tensor of transformers (TensorPair), and the conversion of the
-// elements in both directions. A parameter has one or two axes.
+// The positions of the elements of a multihead parameter in a tensor of transformers (TensorPair), and the conversion
+// of the elements in both directions. A parameter has one or two axes.
 #pragma once
 
 #include <cstdint>

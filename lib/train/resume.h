@@ -23,8 +23,8 @@ bool depends_on_length(const RunConfig& run);
 void require_same_run(const RunConfig& run, const std::string& stored_toml, const std::string& file);
 
 // Checks the restored state of a run that ends after `end` updates. Throws Error(usage) if more than `end` updates are
-// completed. Warns if the remaining updates will differ from those of an uninterrupted run, because of another version
-// of the learning-rate rule or another number of threads. Sets state.schedule_version to kScheduleVersion.
+// completed. Warns if an uninterrupted run would compute the remaining updates differently, because of another
+// version of the learning-rate rule or another number of threads. Sets state.schedule_version to kScheduleVersion.
 void check_restored_state(TrainState& state, const TrainOptions& options, const ScheduleLengths& lengths, int64_t end);
 
 }  // namespace mh::train

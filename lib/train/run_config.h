@@ -33,7 +33,7 @@ struct DataOptions {
         .changeable();
     f.numbers_if_any(
         "weights", weights,
-        "weight of each training shard, if there are several: its share of the rows of a text, or of the "
+        "weight of each training shard, if there are several: its fraction of the rows of a text, or of the "
         "updates of sentence pairs and of a model with a task head; the sum may be any number; empty: each "
         "shard is weighted by its number of targets",
         positive());
@@ -105,7 +105,7 @@ struct RunConfig {
   std::string toml() const;
 };
 
-// Returns all configuration keys, those of every attention stage included, with type, default and help text, for
+// Returns all configuration keys, including the keys of every attention stage, with type, default and help text, for
 // `--list keys`.
 std::vector<FieldDescription> all_keys();
 

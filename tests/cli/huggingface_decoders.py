@@ -22,7 +22,7 @@ import tolerance
 from huggingface_recorded import TEXT, formula_tensors, pack_tensors, write_safetensors
 
 recorded_folder = pathlib.Path(__file__).resolve().parent / "recorded"
-tokenizer_folder = recorded_folder / "tokenizer-99"  # files of the vocabulary of all folders; they have no size in common with a published one
+tokenizer_folder = recorded_folder / "tokenizer-99"  # files of the vocabulary of all folders; none of its sizes is a size of a published vocabulary
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 VOCABULARY = 99
 LENGTHS = (40, 13, 5)  # tokens of the rows: longer than each window, and on both sides of the original length of 16

@@ -204,7 +204,7 @@ def peer(*folders):
     print(f"transformers {transformers.__version__} reads {len(folders)} written folders; outputs at most {largest_difference:.1e} from the record")
 
 
-# Text from which the SentencePiece models of the vocabularies are trained, and rules of normalisation, fewer than those of published models.
+# Text from which the SentencePiece models of the vocabularies are trained, and rules of normalisation, fewer than in published models.
 TRAINING_TEXT = ["the cat sat on the mat", "a cat and a mat", "the mat is fit for the cat", "no cat is on the mat", "one two three half"] * 4
 TARGET_TEXT = ["die katze sass auf der matte", "eine katze und eine matte", "keine katze ist auf der matte", "eins zwei drei halb"] * 4
 RULES = {"\uff54": "t", "\uff48": "h", "\uff45": "e", "\u00bd": "1/2", "\ufb01": "fi"}

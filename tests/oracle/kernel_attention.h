@@ -1,7 +1,7 @@
 // Attention with every option of kernels/attention_params.h, with head mixing or without, and its gradients, as naive
 // loops from the equations:
 //   A_j = Q_j K_jᵀ, with relative positions A_j[t, s] = (Q_j[t] + u_j) · K_j[s] + (Q_j[t] + v_j) · R_j[row of (t, s)];
-//   L_j = κ tanh(scale A_j / κ) + B_j[distance of (t, s)], without a soft cap κ scale A_j + B_j;
+//   L_j = c tanh(scale A_j / c) + B_j[distance of (t, s)], without a soft cap c: scale A_j + B_j;
 //   P_j = softmax of L_j over the visible keys and a sink of logit ψ_j, or Sigsoftmax;  P̄_i = Σ_j M[j, i] (Z_j ∘ P_j);
 //   O_i = s_i (Z̄_i ∘ P̄_i) V_i, where one of Z and Z̄ is the dropout mask, the other is 1, and s_i is the head scale.
 // All arithmetic is in double precision, but `round` can round the matrices that the composed path stores to the type

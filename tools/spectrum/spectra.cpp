@@ -23,8 +23,8 @@ using nlohmann::ordered_json;
 
 namespace {
 
-// Returns the values of --of that read a text if `reads_text`, otherwise those that read parameters, such as "alphas,
-// output-value or weight:NAME".
+// Returns the values of --of that read a text if `reads_text`, otherwise the values that read parameters, such as
+// "alphas, output-value or weight:NAME".
 std::string matrices_text(bool reads_text) { return join_alternatives(analysis::source_forms(reads_text)); }
 
 // Returns matrices_text() with a short explanation after each value.

@@ -73,7 +73,7 @@ struct LogitSlopes {
 };
 
 // Turns the logits x of query head j of one query into the logits of the softmax: applies the soft cap, adds the
-// position bias, and applies sigsoftmax_logits(), as far as the parameters ask for it.
+// position bias, and applies sigsoftmax_logits(), each only if the parameters select it.
 void finish_logits(const AttentionParams& params, const TileLayout& layout, const Query& q, int64_t j, float* x,
                    const LogitSlopes& slopes) {
   const auto of_head = [&](float* query_slopes) {

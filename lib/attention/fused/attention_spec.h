@@ -43,7 +43,7 @@ struct AttentionSpec {
   std::vector<int64_t> kv_head_of = {};
   double scale = 0;             // factor of the products of queries and keys; 0: 1/√dk
   at::Tensor head_scales = {};  // (hv) or (B, hv): factor of each value head; undefined: 1
-  double soft_cap = 0;          // κ of the soft cap κ tanh(x / κ) of the logits; 0: none
+  double soft_cap = 0;          // bound c of the logits x, which become c tanh(x / c); 0: none
   at::Tensor sinks = {};        // (h), fp32: logit of the sink of each query head; undefined: no sinks
   PositionBias position_bias = {};
 

@@ -47,8 +47,8 @@ at::Tensor key_ranges_to_device(const std::vector<kernels::KeyRange>& key_ranges
 struct DeviceParams {
   kernels::AttentionParams params;
 
-  // `kernel_tensors`: the tensors whose alignment is checked, that is, those that the kernels read and write row by
-  // row.
+  // `kernel_tensors`: the tensors whose alignment is checked, that is, the tensors that the kernels read and write row
+  // by row.
   DeviceParams(const Operands& x, bool needs_backward, std::initializer_list<const at::Tensor*> kernel_tensors)
       : params(x.spec.params(x.q, x.k, x.v, needs_backward)) {
     const AttentionSpec& spec = x.spec;

@@ -82,7 +82,7 @@ class BpeModel : public Model {
   int32_t unknown_id_ = -1;
 };
 
-// Returns the merge `rank` of the list, whose value is that of `node`.
+// Parses merge number `rank` of a list of merges. `node`: the value of the merge, with the path of the list for errors.
 Merge parse_merge(const JsonNode& node, size_t rank) {
   const nlohmann::json& value = *node.value;
   Merge merge;

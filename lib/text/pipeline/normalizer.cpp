@@ -205,7 +205,7 @@ class PrecompiledNormalizer : public Normalizer {
       if ((unit >> 8 & 1) == 0) continue;
       if (position >= trie_.size()) break;
       const size_t begin = trie_[position] & ((1U << 31) - 1);
-      // An offset within a character cannot occur in a sound table; such a table gives no replacement.
+      // A damaged table may have an offset within a character or past the end; it gives no replacement.
       if (begin > replacements_.size() || (begin < replacements_.size() && is_utf8_continuation(replacements_[begin])))
         break;
       return std::string_view(replacements_)

@@ -743,7 +743,7 @@ bool Regex::Searcher::run(uint32_t instruction, uint32_t position, uint32_t& end
     }
     if (is_match) break;
     if (!fails) continue;
-    // Resumes at the latest alternative that is left.
+    // Resumes at the most recent of the remaining alternatives.
     bool resumes = false;
     while (!resumes && alternatives.size() > stack_base) {
       Workspace::Alternative& alternative = alternatives.back();

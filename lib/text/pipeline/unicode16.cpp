@@ -134,7 +134,7 @@ CharacterSet CharacterSet::united(const CharacterSet& other) const {
 }
 
 std::bitset<256> CharacterSet::first_bytes() const {
-  // The first byte of each encoded length, for its first character.
+  // The characters of each encoded length, one to four bytes.
   static constexpr struct {
     char32_t first, last;
   } lengths[] = {{0, 0x7F}, {0x80, 0x7FF}, {0x800, 0xFFFF}, {0x10000, kLastCodePoint}};

@@ -30,9 +30,9 @@ SortedPieces sorted_pieces(const std::vector<std::string>& pieces) {
 
 // Returns the log-probability that Hugging Face tokenizers reads for the number `value` of a file. Its JSON reader
 // (serde_json without float_roundtrip) divides the decimal digits as an integer by a power of ten, which rounds twice
-// and differs from the nearest double in a sixth of all numbers. Segmentations of equal scores, such as two
-// segmentations of "...", are chosen by these differences. Assumes that the file has the shortest digits of the number,
-// as all writers of tokenizer.json write them.
+// and differs from the nearest double in a sixth of all numbers. These differences choose between segmentations whose
+// exact scores are equal, such as two segmentations of "...". Assumes that the file has the shortest digits of the
+// number, as all writers of tokenizer.json write them.
 double score_of_number(double value) {
   static const auto powers_of_ten = [] {
     std::array<double, 309> result{};

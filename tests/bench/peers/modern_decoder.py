@@ -1,7 +1,7 @@
 """Peer of the training benchmark of a decoder as in today's language models, in PyTorch: RMSNorm, rotary positions, grouped heads, SwiGLU.
 
 Layers are pre-norm without biases, adjacent query heads share a key/value head, and the embedding is tied to the output layer, as in Llama. The
-tuning is that of decoder.py. Variants were compared by the CPU time of an update on one thread of a processor with AMX (n 1024, medians of 5
+peer is tuned as in decoder.py. Variants were compared by the CPU time of an update on one thread of a processor with AMX (n 1024, medians of 5
 updates, other programs running): enable_gqa takes 0.82 (fp32) and 0.76 (bf16) of the time of repeated keys and values, and rotation in the
 type of the queries 0.89 and 0.90 of the time of rotation in fp32. torch.compile in its default mode takes 0.99 (fp32) and 1.23 (bf16) of the
 time of eager PyTorch, so both are measured.

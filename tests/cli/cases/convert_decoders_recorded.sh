@@ -23,7 +23,7 @@ for folder in "${all[@]}"; do
   cp -r "$ROOT/tests/cli/recorded/$folder" .
   decoders weights $folder
   expect 0 mh-convert $folder -o $folder.safetensors; expect_stderr "99 entries of the vocabulary"
-  ! grep -q "warning" err || fail "$folder: a warning"
+  ! grep -q "warning" err || fail "$folder: expected no warning; found $(grep warning err)"
   print $folder.safetensors $folder --probabilities > printed
   decoders compare $folder printed
   case $is_full$folder in
@@ -41,7 +41,7 @@ for folder in "${all[@]}"; do
   expect 0 mh-convert --to huggingface $folder.safetensors $folder.back; expect_stderr "in float32; all parameters"
   decoders config $folder $folder.back
   expect 0 mh-convert $folder.back -o again
-  ! grep -q "warning" err || fail "$folder.back: a warning"
+  ! grep -q "warning" err || fail "$folder.back: expected no warning; found $(grep warning err)"
   print again $folder --probabilities | cmp - printed
   mh-prep -q vocab --type tokenizer-json --from $folder.back -o again.v
   [ -e first.v ] || mh-prep -q vocab --type tokenizer-json --from $folder -o first.v
@@ -63,7 +63,7 @@ P
 mh-convert -q longer -o longer.safetensors
 mh-train -q --from longer.safetensors --train text.mhs --out tuned --set train.batch.block=8 --set train.batch.tokens=32 --set train.length=1u
 for model in longer.safetensors tuned/last.safetensors; do
-  expect 0 mh-eval --block 600 $model text.mhs; ! grep -q "warning" err || fail "$model: a warning"
+  expect 0 mh-eval --block 600 $model text.mhs; ! grep -q "warning" err || fail "$model: expected no warning; found $(grep warning err)"
   expect 0 mh-eval --block 601 $model text.mhs; expect_stderr "blocks of 601 tokens are longer than the texts of 600 tokens in training"
 done
 
@@ -142,7 +142,7 @@ write_safetensors(pathlib.Path("bad/model.safetensors"), pack_tensors(tensors, "
 text = json.load(open("bad/config.json"))
 json.dump({"model_type": "gemma3", "text_config": text, "vision_config": {"hidden_size": 3}, "mm_tokens_per_image": 4}, open("bad/config.json", "w"))
 P
-  expect 0 mh-convert bad -o same; expect_stderr "only the language model is read; 1 tensor of the parts for images left out"
+  expect 0 mh-convert bad -o same; expect_stderr "only the language model is read; 1 tensor of the parts for images ignored"
   print same bad | cmp - expected
 done
 expect 0 mh-convert --to huggingface same bad.back; expect_stderr "saved as Gemma3ForCausalLM"

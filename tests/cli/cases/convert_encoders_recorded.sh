@@ -18,7 +18,7 @@ for folder in "${all[@]}"; do
   cp -r "$ROOT/tests/cli/recorded/$folder" .
   encoders weights $folder
   expect 0 mh-convert $folder -o $folder.safetensors; expect_stderr "entries of the vocabulary"
-  ! grep -q "warning" err || fail "$folder: a warning"
+  ! grep -q "warning" err || fail "$folder: expected no warning; found $(grep warning err)"
   print $folder.safetensors $folder > printed
   encoders compare $folder printed
   mh-prep -q vocab --type tokenizer-json --from $folder -o $folder.v
@@ -27,7 +27,7 @@ for folder in "${all[@]}"; do
   expect 0 mh-convert --to huggingface $folder.safetensors $folder.back; expect_stderr "in float32; all parameters"
   encoders config $folder $folder.back
   expect 0 mh-convert $folder.back -o again
-  ! grep -q "warning" err || fail "$folder.back: a warning"
+  ! grep -q "warning" err || fail "$folder.back: expected no warning; found $(grep warning err)"
   print again $folder | cmp - printed
   mh-prep -q vocab --type tokenizer-json --from $folder.back -o again.v
   cmp again.v $folder.v

@@ -317,8 +317,7 @@ TEST_CASE("a pruned layer has the outputs of the full layer with the same heads 
   CHECK(3 * num_built > num_drawn);
 }
 
-TEST_CASE("pruning copies the parameters of remaining heads bit for bit, and removes the parameters of pruned heads",
-          "[prune]") {
+TEST_CASE("pruning copies the parameters of remaining heads bit for bit and removes the other parameters", "[prune]") {
   const int64_t d = 12, dk = 5, dv = 3;
   SingleLayer full(
       layers::options_of("heads = 4\nhead_size = 5\nvalue_size = 3\nmixer = 'mixhead-b'\ncombiner = 'alphas'\n"),

@@ -551,8 +551,7 @@ std::unique_ptr<SpectrumSource> collect_spectra(const AnalysedModel& analysed_mo
 
 }  // namespace
 
-TEST_CASE("spectra and entropies of sentences equal those of their attention matrices without padding",
-          "[translation]") {
+TEST_CASE("spectra and entropies of sentences follow from their attention matrices without padding", "[translation]") {
   const AnalysedModel analysed_model("");
   const auto observed = observe_pairs(analysed_model);
   for (const int64_t tokens : {1, 70, 4096}) {

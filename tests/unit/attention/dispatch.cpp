@@ -99,8 +99,7 @@ std::map<std::string, Case> cases() {
   const auto one_query = [](Context& c) { c.q = c.q.narrow(0, 0, 1).narrow(2, 0, 1); };
   return {
       // Every registered pairing, position bias, normaliser and combiner has a fused form; for 'test-composed',
-      // BuiltCase substitutes
-      // a stage without a fused form.
+      // BuiltCase substitutes a stage without a fused form.
       {"pairing",
        {"heads = 2\npairing = 'test-composed'\n", {}, {}, "pairing 'test-composed': the stage has no fused form"}},
       {"score",

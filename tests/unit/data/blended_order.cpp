@@ -1,4 +1,4 @@
-// The order of draws from several shards, compared with a plain loop over the deficits, and the shares of the shards.
+// The order of draws from several shards, compared with a plain loop over the deficits, and the weights of the shards.
 #include "data/blended_order.h"
 
 #include <catch2/catch.hpp>
@@ -39,7 +39,7 @@ TEST_CASE("draw k comes from the shard with the largest deficit w (k + 1) - n, t
   }
 }
 
-TEST_CASE("the draws from each shard follow its share at every moment", "[mixtures]") {
+TEST_CASE("the fraction of draws from each shard follows its weight at every moment", "[mixtures]") {
   for (const auto& weights : kWeights) {
     const std::vector<double> shares = data::normalise_weights(weights);
     // Roundings in fp64: two quotients, and the sums of the weights and of the shares.

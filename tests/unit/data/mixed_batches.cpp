@@ -63,7 +63,7 @@ std::vector<std::tuple<size_t, int64_t, int64_t>> row_keys(MixedTextBatches& bat
 
 }  // namespace
 
-TEST_CASE("mixed blocks: a shard's blocks occur once in each of its own epochs, and shares follow the weights",
+TEST_CASE("mixed blocks: a shard's blocks occur once in each of its own epochs, and fractions follow the weights",
           "[mixtures]") {
   CHECK(rc::check([] {
     const auto num_shards = *rc::gen::inRange<size_t>(1, 4);

@@ -58,7 +58,7 @@ TEST_CASE("generation settings, chat template and special tokens of a folder are
                                                                       {"chat_template", "short"},
                                                                       {"pad_token", "<pad>"},
                                                                       {"padding_side", "left"}});
-  // Reading the new folder gives the same companions.
+  // A new folder that is read again gives the same companion files.
   const Folder copy;
   for (const auto& [name, text] : result.files) write_file_atomically(copy.file(name), text);
   const NewFolder again = folder_with(read(copy, result.config.dump()));

@@ -537,7 +537,7 @@ TEST_CASE("CPU attention with soft caps, sinks, position biases and windows matc
     }
 }
 
-TEST_CASE("a sink takes the share exp(sink) / (exp(sink) + n) from n keys of logit 0, also in a backward pass",
+TEST_CASE("a sink takes the fraction exp(sink) / (exp(sink) + n) from n keys of logit 0, also in a backward pass",
           "[kernels]") {
   const int64_t queries = 3, keys = 5, size = 16;
   std::mt19937 random(6);

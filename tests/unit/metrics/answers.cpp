@@ -79,8 +79,8 @@ std::vector<ScoredSpan> best_distinct_texts(const std::vector<ScoredSpan>& spans
 
 }  // namespace
 
-TEST_CASE("answers: the n-best list equals that of a brute-force search") {
-  CHECK(rc::check("answers: the n-best list equals that of a brute-force search", [] {
+TEST_CASE("answers: the n-best list equals the result of a brute-force search") {
+  CHECK(rc::check("answers: the n-best list equals the result of a brute-force search", [] {
     const RandomSquad squad = random_squad();
     const text::Questions questions = questions_of(shard_of(squad.json), squad.options);
     const RowScores s = random_row_scores(questions);

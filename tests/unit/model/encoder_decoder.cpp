@@ -46,7 +46,7 @@ at::Tensor logits(LanguageModel& model, const Input& input) { return model.logit
 
 }  // namespace
 
-TEST_CASE("parameter counts of encoder-decoders equal those of published translation models", "[translation]") {
+TEST_CASE("encoder-decoders have the parameter counts of published translation models", "[translation]") {
   // fairseq's transformer_iwslt_de_en on De-En, and transformer_wmt_en_de with a joint vocabulary.
   const std::string iwslt =
       "[model]\nbackbone = 'encoder-decoder'\nnorm = 'post'\nlayers = 6\nwidth = 512\nffn = "

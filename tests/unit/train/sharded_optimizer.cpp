@@ -105,7 +105,7 @@ TEST_CASE("sharded optimiser: parameters and moments have the bits of an optimis
           int64_t num_own_elements = 0;
           for (const TensorShard& shard : sharded.moment_shards()) num_own_elements += shard.elements.numel();
           const int64_t num_moments = (rule == "adamw" ? 2 : 1) * parameters.num_trainable_elements();
-          require(num_own_elements <= num_moments / num_processes + 2, "more moments than those of the own shard");
+          require(num_own_elements <= num_moments / num_processes + 2, "more moments than the own shard has");
           for (int64_t update = 0; update < 4; ++update) {
             set_gradients(plain_parameters, update), set_gradients(parameters, update);
             require(plain.gradient_norm(0.5) == sharded.gradient_norm(0.5), "different gradient norms");

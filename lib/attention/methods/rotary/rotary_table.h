@@ -20,7 +20,7 @@ struct RotaryRows {
 };
 
 // The positions [begin, end), which may be negative, in a forward pass whose input has `length` positions up to its
-// last one. `is_training`: whether the pass is one of training, which a CUDA graph may capture.
+// last position. `is_training`: whether the pass belongs to training, which a CUDA graph may capture.
 struct RotaryRange {
   int64_t begin = 0, end = 0;
   int64_t length = 0;

@@ -48,7 +48,7 @@ void make_lm(const PrepArguments& arguments, const LmOptions& options) {
     refuse_usage("--document " + options.document,
                  "a vocabulary that encodes line ends within a document, such as the type byte-bpe or tokenizer-json",
                  "a vocabulary of the type " + tokenizer->type(),
-                 "leave --document out, or make a vocabulary with mh-prep vocab --type byte-bpe");
+                 "leave --document out, or make a vocabulary with mh-prep vocab --type byte-bpe --size 30000");
   if (tokenizer->takes_any_bytes() && arguments.crlf_handling == "normalise")
     refuse_usage("--crlf", "no --crlf normalise with a vocabulary of the type byte, which keeps all bytes",
                  "--crlf " + arguments.crlf_handling, "leave --crlf out");

@@ -244,7 +244,7 @@ TEST_CASE("a query past its window and the padding of its batch row has an outpu
   }
 }
 
-TEST_CASE("a position bias and sinks without a gradient give the same bits as with one", "[attention][policy]") {
+TEST_CASE("a position bias and sinks give the same bits with and without a gradient", "[attention][policy]") {
   for (const bool with_mixing : {false, true}) {
     const at::Tensor q = at::randn({2, 2, 40, 16}), k = at::randn_like(q), v = at::randn_like(q),
                      sinks = at::randn({2}), bias = at::randn({2, 40});

@@ -38,8 +38,8 @@ Vector normed(const Vector& x, const Vector& weight, double epsilon) {
   return y;
 }
 
-// Returns attention with normed queries and keys, (B, Tq, d), row-major, in naive loops: replaces the dot products of
-// queries and keys by those of the normed queries and keys.
+// Returns attention with normed queries and keys, (B, Tq, d), row-major, in naive loops: takes the dot products of the
+// normed queries and keys in place of the queries and keys.
 Vector norm_attention(const reference::Sizes& sizes, const Vector& x, const Vector& m, const Weights& w, double epsilon,
                       const reference::MayAttend& may_attend) {
   const Vector q = apply_projection(w, "query", x, sizes.width), k = apply_projection(w, "key", m, sizes.width),

@@ -118,8 +118,8 @@ struct Pass {
   std::function<int64_t(int64_t)> query_position, key_position;
 };
 
-// Returns attention with rotary positions, (B, Tq, d), row-major, in naive loops: replaces the dot products of queries
-// and keys by those of the rotated queries and keys.
+// Returns attention with rotary positions, (B, Tq, d), row-major, in naive loops: takes the dot products of the rotated
+// queries and keys in place of the queries and keys.
 Vector rotary_attention(const LayerSpec& shape, const RotaryOptions& o, const Weights& w, const Vector& x,
                         const Vector& m, const Pass& pass) {
   const int64_t d = shape.width, h = shape.heads, dk = shape.key_size;
@@ -464,7 +464,7 @@ at::Tensor decode(Layer& l, const at::Tensor& x, int64_t prefill, int64_t max_ca
 
 }  // namespace
 
-TEST_CASE("a shift of all positions leaves outputs unchanged, also those of Mixhead B", "[rotary]") {
+TEST_CASE("a shift of all positions leaves outputs unchanged, also with Mixhead B", "[rotary]") {
   c10::NoGradGuard no_gradient;
   for (const int64_t size : {16, 6})
     for (const char* mixer : {"none", "mixhead-a", "mixhead-b"}) {

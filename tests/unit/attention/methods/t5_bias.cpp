@@ -19,7 +19,7 @@ double bias(const reference::Weights& weights, int64_t i, int64_t num_heads, int
 
 }  // namespace
 
-TEST_CASE("the buckets of distances are those of the released models", "[t5]") {
+TEST_CASE("distances are in the same buckets as in the released models", "[t5]") {
   for (const auto& [distance, bucket] : std::vector<std::pair<int64_t, int64_t>>{{-5, 0},
                                                                                  {0, 0},
                                                                                  {1, 1},
