@@ -151,6 +151,11 @@ for bad in '[]' '{' '' '{"model": 3}'; do
   copy_to_bad gpt2-5; printf '%s' "$bad" > bad/tokenizer.json
   expect 3 mh-convert bad -o x; expect_stderr "bad/tokenizer.json"
 done
+# A truncated file of settings is refused with the byte at which it ends.
+for file in config.json generation_config.json special_tokens_map.json tokenizer_config.json tokenizer.json; do
+  copy_to_bad gpt2-5; printf '{"eos_token_id": ' > bad/$file
+  expect 3 mh-convert bad -o x; expect_stderr "bad/$file: byte 17: expected the rest of a JSON object; found the end of the text"
+done
 # Invalid settings are refused, and settings and vocabularies that contradict the tensors or other files.
 while IFS='|' read -r folder file change words; do
   copy_to_bad $folder
