@@ -1,5 +1,6 @@
-// The steps of mh-swap before and after the swap itself (swap.h): choosing the pairs of heads, reading the optimiser's
-// moments (whose heads can be swapped like the heads of the parameters), and writing the new checkpoint.
+// The steps of mh-swap before and after the swap itself (swap.h): choosing the pairs of heads, comparing the options of
+// their layers, reading the optimiser's moments (whose heads can be swapped like the heads of the parameters), and
+// writing the new checkpoint.
 #pragma once
 
 #include <map>
@@ -10,6 +11,7 @@
 #include "analysis/rotation.h"
 #include "base/file.h"
 #include "io/checkpoint.h"
+#include "model/language_model.h"
 #include "nn/parameter.h"
 
 namespace mh::analysis {
@@ -32,6 +34,12 @@ struct PairOptions {
 std::vector<HeadPair> choose_pairs(const PairOptions& options,
                                    const std::map<AttentionKind, std::vector<int64_t>>& head_counts,
                                    const std::map<AttentionKind, LayerScores>& scores);
+
+// Returns the layers of `pairs` whose attention options differ, with the keys of these options, as text for a warning:
+// "layers 0 and 5, 1 and 4 of decoder.self in attention.window". A swap leaves these options with their layers
+// (attention::AttentionLayer::differing_head_options()), so that the swapped heads compute other functions of their
+// parameters. Returns "" if the options of all pairs are equal.
+std::string differing_layers_text(model::LanguageModel& model, const std::vector<HeadPair>& pairs);
 
 // The optimiser's moments of each parameter in a training state.
 class OptimizerMoments {

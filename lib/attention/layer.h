@@ -77,6 +77,11 @@ class AttentionLayer {
   // `remaining_heads`, or if a mixer of logits would have no score heads.
   AttentionOptions options_after_pruning(const RemainingHeads& remaining_heads) const;
 
+  // Returns the keys, such as "attention.window", of the options in which this layer and `other` differ and which a
+  // swap of heads leaves with their layers: all options except numbers of heads, sizes and biases, which belong to the
+  // parameters that a head takes along. A scale of 0 counts as its value, 1/√dk.
+  std::vector<std::string> differing_head_options(const AttentionLayer& other) const;
+
   // Returns the matrix (hv, ho) of the combiners that fold into the output projection: the product, in evaluation, of
   // the matrices (Combiner::as_linear_map) of the combiners at the end of the list that have a matrix. Returns an
   // undefined tensor if the last combiner has no matrix.

@@ -264,6 +264,22 @@ void AttentionLayer::set_groups_after_pruning(const RemainingHeads& remaining_he
     new_options.group_sizes.clear();
 }
 
+std::vector<std::string> AttentionLayer::differing_head_options(const AttentionLayer& other) const {
+  const auto options_of_heads = [](const AttentionLayer& layer) {
+    AttentionOptions options = layer.options_;
+    options.heads = options.value_heads = options.output_heads = options.key_value_heads = 0;
+    options.group_sizes.clear();
+    options.head_size = options.value_size = 0;
+    options.bias = true;
+    options.output_bias = OutputBias::same;
+    options.scale = layer.layer_spec_.heads > 0 ? layer.layer_spec_.scale() : 0;
+    return options;
+  };
+  std::vector<std::string> keys = differing_keys(options_of_heads(*this), options_of_heads(other));
+  for (std::string& key : keys) key.insert(0, "attention.");
+  return keys;
+}
+
 bool AttentionLayer::is_per_query() const {
   bool all_per_query = true;
   stages_.for_each_stage(options_, [&](const Stage& stage, const char*, const std::string&) {

@@ -192,6 +192,14 @@ std::string AttentionConfig::combiners_text() const {
                      key + quoted_toml(AttentionOptions().combiner.front()));
 }
 
+std::vector<std::string> differing_keys(const AttentionOptions& a, const AttentionOptions& b) {
+  std::vector<std::string> keys;
+  const OptionValues b_values = option_values_of(b);
+  for (const auto& [key, value] : option_values_of(a))
+    if (const auto it = b_values.find(key); it != b_values.end() && it->second != value) keys.push_back(key);
+  return keys;
+}
+
 std::string stage_assignment(const std::string& stage_type, const std::string& name) {
   const std::string value = quoted_toml(name);
   return str("attention.", stage_type, '=', stage_type == "transform" ? str('[', value, ']') : value);

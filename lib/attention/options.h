@@ -80,6 +80,10 @@ class AttentionConfig {
   std::map<std::pair<AttentionKind, int64_t>, AttentionOptions> layer_options_;
 };
 
+// Returns the keys, such as "window" or "rotary.base", of the options that both layers have with different values. A
+// stage that only one layer has counts as a difference in the key that chooses the stage, such as "transform".
+std::vector<std::string> differing_keys(const AttentionOptions& a, const AttentionOptions& b);
+
 // Returns the assignment, in the syntax of --set, that selects the stage `name` of a type, such as
 // `attention.mixer="mean"`; for a transform, a list of one name.
 std::string stage_assignment(const std::string& stage_type, const std::string& name);

@@ -17,8 +17,8 @@ using Json = nlohmann::ordered_json;
 // longer, since a damaged file may have a value of any size.
 std::string json_excerpt(const Json& value);
 
-// Parses a JSON object. `path`: name of the file for messages. Throws Error(input) for other text and for the faults
-// that require_sound_json() finds.
+// Parses a JSON object from a Hugging Face folder. `path`: name of the file for messages. Throws the errors of
+// mh::parse_json_object().
 Json parse_json_object(const std::string& text, const std::string& path);
 
 class JsonConfig {

@@ -158,6 +158,8 @@ void run_swap(const SwapJob& job) {
   const auto seed = static_cast<uint64_t>(job.args->scoring_options.sample.seed);
   const auto mode_pairs = analysis::choose_pairs({selection, job.k, job.t_max, seed}, head_counts, choice.scores);
   choice.pairs.insert(choice.pairs.end(), mode_pairs.begin(), mode_pairs.end());
+  if (const std::string layers = analysis::differing_layers_text(*model.model, choice.pairs); !layers.empty())
+    log_warning("swapped heads compute with the attention options of their new layers, which differ: " + layers);
   if (job.dry_run) return print_pairs(job, model.name, choice);
   const analysis::ExtraTensors optimizer_moments = [&](const nn::Parameter& p) { return moments->moments_of(p); };
   analysis::swap_heads(parameters, choice.pairs, options, "mh-swap",

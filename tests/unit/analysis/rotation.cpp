@@ -257,6 +257,42 @@ TEST_CASE("a swap of missing or repeated heads, or between layers of different s
   CHECK_NOTHROW(swap_with("", {true, true}));
 }
 
+TEST_CASE("layers differ in the options that a swap does not move, and not in sizes, numbers of heads and biases",
+          "[rotation]") {
+  const auto differing_keys = [](const std::string& a, const std::string& b) {
+    const std::map<AttentionKind, int64_t> one_layer{{AttentionKind::decoder_self, 1}};
+    LayerStack stack(a, one_layer), other_stack(b, one_layer);
+    const auto layer_of = [](LayerStack& s) -> const attention::AttentionLayer& {
+      return *s.layers.at(AttentionKind::decoder_self)[0];
+    };
+    return layer_of(stack).differing_head_options(layer_of(other_stack));
+  };
+  using Keys = std::vector<std::string>;
+  const std::string heads = "heads = 3\n", rotary = heads + "transform = ['rotary']\n";
+  for (const char* options : {"", "head_size = 4\n", "bias = false\n", "output_bias = 'false'\n", "value_size = 5\n",
+                              "scale = 0.5\n", "key_value_heads = 1\n"})
+    CHECK(differing_keys(heads, heads + options).empty());
+  CHECK(differing_keys(heads, "heads = 6\nhead_size = 4\n").empty());
+  CHECK(differing_keys(heads, "heads = 6\n") == Keys{"attention.scale"});  // 1/√2 instead of 1/√4
+  for (const auto& [options, key] : std::map<std::string, std::string>{{"dropout = 0.5\n", "dropout"},
+                                                                       {"mixer = 'mean'\n", "mixer"},
+                                                                       {"normaliser = 'sigsoftmax'\n", "normaliser"},
+                                                                       {"pairing = 'cross-head'\n", "pairing"},
+                                                                       {"position_bias = 'alibi'\n", "position_bias"},
+                                                                       {"scale = 0.25\n", "scale"},
+                                                                       {"score = 'relative'\n", "score"},
+                                                                       {"sink = 'zero'\n", "sink"},
+                                                                       {"soft_cap = 20.0\n", "soft_cap"},
+                                                                       {"transform = ['rotary']\n", "transform"},
+                                                                       {"window = 3\n", "window"}}) {
+    INFO(options);
+    CHECK(differing_keys(heads, heads + options) == Keys{"attention." + key});
+    CHECK(differing_keys(heads + options, heads) == Keys{"attention." + key});
+  }
+  CHECK(differing_keys(rotary, rotary + "window = 3\n[attention.rotary]\nbase = 500.0\nsize = 2\n") ==
+        Keys{"attention.rotary.base", "attention.rotary.size", "attention.window"});
+}
+
 TEST_CASE("RotationSchedule swaps heads and swaps them back before the epochs of the published example", "[rotation]") {
   const RotationSchedule schedule{2, 4, 1, 20};
   std::vector<int64_t> swaps, undos;
