@@ -62,8 +62,8 @@ struct ShardHeader {
   int64_t vocabulary_size_of(Side s) const { return has_own_vocabulary(s) ? source_vocabulary_size : vocabulary_size; }
   const std::string& fingerprint_of(Side s) const { return has_own_vocabulary(s) ? source_fingerprint : fingerprint; }
   const std::string& tokenizer_of(Side s) const { return has_own_vocabulary(s) ? source_tokenizer : tokenizer; }
-  // Returns the side whose vocabulary the field with index `field` uses.
-  Side side_of(uint64_t field) const { return kind == kPairsKind && field == 0 ? Side::source : Side::target; }
+  // Returns the side whose vocabulary the field with index `field` uses; Side::target for an unknown kind.
+  Side side_of(uint64_t field) const;
   // Returns the exclusive upper bound of the numbers of the field with index `field`.
   int64_t limit_of(uint64_t field) const { return limits.empty() ? vocabulary_size_of(side_of(field)) : limits[field]; }
   // Returns the largest of the exclusive upper bounds of all fields.

@@ -71,8 +71,8 @@ std::unique_ptr<Task> task_of_kind(const std::string& kind, const std::string& s
 const std::vector<ScoreSpec>& all_scores() {
   static const std::vector<ScoreSpec> all = [] {
     std::vector<ScoreSpec> unique_scores;
-    for (const io::RecordKind& kind : io::record_kinds())
-      if (const auto task = find_task([&](const Task& t) { return t.record_kind() == kind.name; }); task != nullptr)
+    for (const std::string& kind : io::record_kind_names())
+      if (const auto task = find_task([&](const Task& t) { return t.record_kind() == kind; }); task != nullptr)
         for (const ScoreSpec& score : task->scores())
           if (std::ranges::find(unique_scores, score.name, &ScoreSpec::name) == unique_scores.end())
             unique_scores.push_back(score);

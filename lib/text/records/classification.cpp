@@ -3,8 +3,30 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "io/record_kind.h"
 
 namespace mh::text {
+
+namespace {
+
+class ExamplesKind : public io::RecordKind {
+ public:
+  int list_position() const override { return 4; }
+  std::vector<std::string> preparations() const override { return {"glue", "examples"}; }
+  std::vector<std::string> field_names() const override { return {"first", "second", "label"}; }
+  size_t num_token_fields() const override { return 2; }
+  const char* length_rule() const override { return "examples whose label is empty or has one number"; }
+  bool allows_length(size_t field, uint64_t length, uint64_t) const override { return field < 2 || length <= 1; }
+};
+const Registration<ExamplesKind> kind_entry(
+    io::record_kinds(), io::kExamplesKind,
+    "The fields first and second contain the tokens of one sentence each; second is empty if the example has only one "
+    "sentence. The field label contains one number, or none if the label is not known. The header key task is an "
+    "object with the keys name; sentences (1 or 2); labels (the names of the classes 0, 1, ...) or number (the lowest "
+    "and the highest number; label is then in thousandths); metrics (one or more of accuracy, f1 and matthews, or of "
+    "pearson and spearman); and file (the name of the file of predictions).");
+
+}  // namespace
 
 std::pair<int64_t, int64_t> truncate_lengths(int64_t first_length, int64_t second_length, int64_t max_tokens) {
   if (first_length + second_length <= max_tokens) return {first_length, second_length};

@@ -1,11 +1,22 @@
 #include "text/records/language_modelling.h"
 
 #include "base/json_types.h"
+#include "io/record_kind.h"
 #include "text/records/ordered_encoding.h"
 
 namespace mh::text {
 
 namespace {
+
+class TextKind : public io::RecordKind {
+ public:
+  int list_position() const override { return 1; }
+  std::vector<std::string> preparations() const override { return {"lm"}; }
+  std::vector<std::string> field_names() const override { return {"tokens"}; }
+  size_t num_token_fields() const override { return 1; }
+  bool allows_any_tokens() const override { return true; }
+};
+const Registration<TextKind> kind_entry(io::record_kinds(), io::kTextKind, "A line of text, or a document.");
 
 struct EncodedLines {
   EncodedSequences sequences;

@@ -5,10 +5,30 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "io/record_kind.h"
 
 namespace mh::text {
 
 namespace {
+
+class DocumentsKind : public io::RecordKind {
+ public:
+  int list_position() const override { return 3; }
+  std::vector<std::string> preparations() const override { return {"mlm"}; }
+  std::vector<std::string> field_names() const override { return {"sentence"}; }
+  size_t num_token_fields() const override { return 1; }
+  const char* length_rule() const override {
+    return "documents of at least one sentence, each followed by an empty sequence";
+  }
+  bool allows_length(size_t, uint64_t length, uint64_t previous_length) const override {
+    return length > 0 || previous_length > 0;
+  }
+  bool ends_with_empty_sequence() const override { return true; }
+};
+const Registration<DocumentsKind> kind_entry(
+    io::record_kinds(), io::kDocumentsKind,
+    "The tokens of a sentence. Each document has at least one sentence, and an empty sequence follows the last "
+    "sentence of a document.");
 
 // The numbers of tokens removed from the start and the end of a segment.
 struct Truncation {

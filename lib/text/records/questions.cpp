@@ -4,10 +4,31 @@
 #include <array>
 
 #include "base/error.h"
+#include "io/record_kind.h"
 
 namespace mh::text {
 
 namespace {
+
+class QuestionsKind : public io::RecordKind {
+ public:
+  int list_position() const override { return 5; }
+  std::vector<std::string> preparations() const override { return {"squad"}; }
+  std::vector<std::string> field_names() const override {
+    return {"question", "context", "begins", "ends", "text", "about"};
+  }
+  size_t num_token_fields() const override { return 2; }
+};
+const Registration<QuestionsKind> kind_entry(
+    io::record_kinds(), io::kQuestionsKind,
+    "A question about a paragraph. The fields question and context contain the tokens of the question and of the "
+    "paragraph, which has at least one token. The fields begins and ends contain the byte offsets in the paragraph "
+    "where each of its tokens begins and ends, in ascending order, possibly with equal offsets. The field text "
+    "contains the bytes of the paragraph in UTF-8, one number for each byte. The field about contains the bytes of a "
+    "JSON object with the keys id; impossible (whether the paragraph has no answer); and answers (a list of objects "
+    "with text and, if the paragraph contains this text, begin and end in bytes; empty exactly if the question is "
+    "unanswerable). The header key task is an object with the key unanswerable (whether questions may be unanswerable "
+    "and are scored as in SQuAD 2.0). The trailer key text_bytes counts each paragraph once.");
 
 // Returns the range of the tokens that contain a character of `answer`; `token_ranges`: byte range of each token.
 AnswerSpan span_of(const TextRange& answer, const std::vector<TextRange>& token_ranges) {

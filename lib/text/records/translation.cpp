@@ -4,11 +4,27 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "io/record_kind.h"
 #include "text/records/ordered_encoding.h"
 
 namespace mh::text {
 
 namespace {
+
+class PairsKind : public io::RecordKind {
+ public:
+  int list_position() const override { return 2; }
+  std::vector<std::string> preparations() const override { return {"translation"}; }
+  std::vector<std::string> field_names() const override { return {"source", "target"}; }
+  size_t num_token_fields() const override { return 2; }
+  size_t num_source_fields() const override { return 1; }
+  const char* length_rule() const override {
+    return "pairs whose source and target each have at least an end-of-line token";
+  }
+  bool allows_length(size_t, uint64_t length, uint64_t) const override { return length > 0; }
+  bool ends_with_end_of_line() const override { return true; }
+};
+const Registration<PairsKind> kind_entry(io::record_kinds(), io::kPairsKind, "A line and its translation.");
 
 struct EncodedPairs {
   EncodedSequences sequences;
