@@ -18,6 +18,7 @@
 #include "task/task.h"
 #include "task/task_options.h"
 #include "text/records/classification/examples.h"
+#include "text/records/language_modelling.h"
 #include "text/tokenizers.h"
 #include "text/wordpiece.h"
 #include "train/run_config.h"
@@ -61,7 +62,7 @@ std::vector<int32_t> bytes(const std::string& text) {
 std::map<std::string, Sample> samples() {
   std::map<std::string, Sample> samples;
   const auto kind = [](const char* name) { return [name](io::ShardHeader& h) { h.set_kind(name); }; };
-  samples[io::kTextKind] = {word_tokenizer(), kind(io::kTextKind), {{2, 3, 0}, {4, 5, 2, 0}}, kSmall};
+  samples[text::kTextKind] = {word_tokenizer(), kind(text::kTextKind), {{2, 3, 0}, {4, 5, 2, 0}}, kSmall};
   samples[io::kPairsKind] = {word_tokenizer(),
                              kind(io::kPairsKind),
                              {{2, 0}, {3, 0}, {4, 5, 0}, {2, 3, 0}},
