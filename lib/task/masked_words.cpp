@@ -108,7 +108,7 @@ class WordTally : public ExampleTally {
 class MaskedWordsDataset : public ExampleDataset {
  public:
   using ExampleDataset::ExampleDataset;
-  std::string name() const override { return io::kDocumentsKind; }
+  std::string name() const override { return text::kDocumentsKind; }
   std::vector<std::string> score_names() const override { return {"word_accuracy", "next_accuracy"}; }
 
  protected:
@@ -119,7 +119,7 @@ class MaskedWords : public Task {
  public:
   std::unique_ptr<Task> clone() const override { return std::make_unique<MaskedWords>(*this); }
   const char* prediction_noun() const override { return "masked words"; }
-  const char* record_kind() const override { return io::kDocumentsKind; }
+  const char* record_kind() const override { return text::kDocumentsKind; }
   bool serves(const model::ModelOptions& model_options) const override {
     return model::example_type_of(model_options) == model::ExampleType::examples && model_options.bert.head == "words";
   }

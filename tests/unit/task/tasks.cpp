@@ -19,6 +19,7 @@
 #include "task/task_options.h"
 #include "text/records/classification/examples.h"
 #include "text/records/language_modelling.h"
+#include "text/records/masked_words.h"
 #include "text/tokenizers.h"
 #include "text/wordpiece.h"
 #include "train/run_config.h"
@@ -67,10 +68,10 @@ std::map<std::string, Sample> samples() {
                              kind(io::kPairsKind),
                              {{2, 0}, {3, 0}, {4, 5, 0}, {2, 3, 0}},
                              str("backbone = 'encoder-decoder'\n", kSmall)};
-  samples[io::kDocumentsKind] = {wordpiece_tokenizer(),
-                                 kind(io::kDocumentsKind),
-                                 {{5, 6, 7}, {8, 9}, {}, {10, 11, 12}, {}},
-                                 str(kBert, "bert.next_sentence = true\n")};
+  samples[text::kDocumentsKind] = {wordpiece_tokenizer(),
+                                   kind(text::kDocumentsKind),
+                                   {{5, 6, 7}, {8, 9}, {}, {10, 11, 12}, {}},
+                                   str(kBert, "bert.next_sentence = true\n")};
   const text::ExampleTask task{"any", 1, {"no", "yes"}, 0, 0, {"accuracy", "f1", "matthews"}, "any.tsv"};
   samples[io::kExamplesKind] = {wordpiece_tokenizer(),
                                 [task](io::ShardHeader& h) { text::set_examples_header(h, task); },

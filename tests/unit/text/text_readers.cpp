@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "fixtures/folder.h"
 #include "fixtures/status.h"
-#include "text/records/masked_words/encode_documents.h"
+#include "text/records/masked_words.h"
 #include "text/records/translation/pair_batches.h"
 #include "text/text_bytes.h"
 #include "text/wordpiece.h"

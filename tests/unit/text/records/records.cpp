@@ -12,6 +12,7 @@
 #include "io/record_kind.h"
 #include "io/shard.h"
 #include "text/records/language_modelling.h"
+#include "text/records/masked_words.h"
 #include "text/records/preparation.h"
 #include "text/records/record_text.h"
 #include "text/records/sequence_check.h"
