@@ -21,7 +21,6 @@ namespace mh::io {
 
 struct Trailer;  // shard_format.h
 
-constexpr const char* kPairsKind = "translation";
 constexpr const char* kExamplesKind = "examples";
 constexpr const char* kQuestionsKind = "questions";
 

@@ -19,7 +19,7 @@
 #include "fixtures/status.h"
 #include "io/shard_format.h"
 #include "text/records/language_modelling.h"
-#include "text/records/translation/pair_stream.h"
+#include "text/records/translation.h"
 #include "text/records/whole_shard.h"
 #include "text/tokenizers.h"
 

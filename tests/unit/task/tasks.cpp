@@ -20,6 +20,7 @@
 #include "text/records/classification/examples.h"
 #include "text/records/language_modelling.h"
 #include "text/records/masked_words.h"
+#include "text/records/translation.h"
 #include "text/tokenizers.h"
 #include "text/wordpiece.h"
 #include "train/run_config.h"
@@ -64,10 +65,10 @@ std::map<std::string, Sample> samples() {
   std::map<std::string, Sample> samples;
   const auto kind = [](const char* name) { return [name](io::ShardHeader& h) { h.set_kind(name); }; };
   samples[text::kTextKind] = {word_tokenizer(), kind(text::kTextKind), {{2, 3, 0}, {4, 5, 2, 0}}, kSmall};
-  samples[io::kPairsKind] = {word_tokenizer(),
-                             kind(io::kPairsKind),
-                             {{2, 0}, {3, 0}, {4, 5, 0}, {2, 3, 0}},
-                             str("backbone = 'encoder-decoder'\n", kSmall)};
+  samples[text::kPairsKind] = {word_tokenizer(),
+                               kind(text::kPairsKind),
+                               {{2, 0}, {3, 0}, {4, 5, 0}, {2, 3, 0}},
+                               str("backbone = 'encoder-decoder'\n", kSmall)};
   samples[text::kDocumentsKind] = {wordpiece_tokenizer(),
                                    kind(text::kDocumentsKind),
                                    {{5, 6, 7}, {8, 9}, {}, {10, 11, 12}, {}},
@@ -198,7 +199,7 @@ TEST_CASE("evaluation returns a finite loss and only scores that the task names"
     CHECK(std::isfinite(evaluation.loss));
     for (const auto& [score, value] : evaluation.scores)
       CHECK(std::find(dataset_scores.begin(), dataset_scores.end(), score) != dataset_scores.end());
-    const int expected_status = task->record_kind() == std::string(io::kPairsKind) ? 0 : 2;
+    const int expected_status = task->record_kind() == std::string(text::kPairsKind) ? 0 : 2;
     CHECK(status_of([&] { dataset->require_pairs("--beam", "t.mhs"); }) == expected_status);
     std::set<std::string> output_files;
     for (const auto& [file, contents] : evaluation.output_files)

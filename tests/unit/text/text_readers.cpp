@@ -11,7 +11,7 @@
 #include "fixtures/folder.h"
 #include "fixtures/status.h"
 #include "text/records/masked_words.h"
-#include "text/records/translation/pair_batches.h"
+#include "text/records/translation.h"
 #include "text/text_bytes.h"
 #include "text/wordpiece.h"
 

@@ -17,6 +17,7 @@
 #include "text/records/record_text.h"
 #include "text/records/sequence_check.h"
 #include "text/records/sequences.h"
+#include "text/records/translation.h"
 #include "text/records/whole_shard.h"
 #include "text/tokenizer.h"
 #include "text/tokenizers.h"
