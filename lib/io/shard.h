@@ -22,7 +22,6 @@ namespace mh::io {
 struct Trailer;  // shard_format.h
 
 constexpr const char* kExamplesKind = "examples";
-constexpr const char* kQuestionsKind = "questions";
 
 enum class Side { source, target };
 

@@ -20,6 +20,7 @@
 #include "text/records/classification/examples.h"
 #include "text/records/language_modelling.h"
 #include "text/records/masked_words.h"
+#include "text/records/questions.h"
 #include "text/records/translation.h"
 #include "text/tokenizers.h"
 #include "text/wordpiece.h"
@@ -80,11 +81,11 @@ std::map<std::string, Sample> samples() {
                                 str(kBert, "bert.head = 'classes'\nbert.classes = 2\n")};
   const std::string answers_json =
       R"({"id": "q", "impossible": false, "answers": [{"text": "w7", "begin": 3, "end": 5}]})";
-  samples[io::kQuestionsKind] = {
+  samples[text::kQuestionsKind] = {
       wordpiece_tokenizer(),
       [](io::ShardHeader& h) {
         h.task = R"({"unanswerable": false})";
-        h.set_kind(io::kQuestionsKind, {h.vocabulary_size, h.vocabulary_size, 1 << 10, 1 << 10, 256, 256});
+        h.set_kind(text::kQuestionsKind, {h.vocabulary_size, h.vocabulary_size, 1 << 10, 1 << 10, 256, 256});
       },
       {{5}, {6, 7, 8}, {0, 3, 6}, {2, 5, 8}, bytes("w6 w7 w8"), bytes(answers_json)},
       str(kBert, "bert.head = 'span'\n")};
