@@ -3,7 +3,7 @@
 #include "base/file.h"
 #include "fuzz/fuzz.h"
 #include "text/records/classification/examples.h"
-#include "text/records/classification/glue.h"
+#include "text/records/glue.h"
 #include "text/text_batches.h"
 #include "text/tokenizers.h"
 

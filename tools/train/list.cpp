@@ -16,7 +16,7 @@
 #include "model/tensor_list.h"
 #include "task/task.h"
 #include "text/added_tokens.h"
-#include "text/records/classification/glue.h"
+#include "text/records/glue.h"
 #include "text/vocabulary_types.h"
 #include "train/run_config.h"
 #include "train/train_state.h"

@@ -5,7 +5,7 @@
 #include "base/json_types.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "text/records/classification/glue.h"
+#include "text/records/glue.h"
 #include "text/records/preparation.h"
 #include "text/tokenizers.h"
 
