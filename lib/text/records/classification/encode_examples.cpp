@@ -11,54 +11,10 @@ namespace mh::text {
 namespace {
 
 constexpr const char* kMalformed = "malformed";
-// Maximum number of columns of a line. Bounds the memory, since a string for a column of one byte takes 32 bytes.
-constexpr int64_t kMaxColumns = 1 << 16;
-
-// Lines of one file, without its header.
-struct ExampleBatch {
-  TextBatch text;
-  ExampleColumns columns;
-};
-
-std::string_view text_of(const ExampleBatch& batch, const TextBatch::Segment& segment) {
-  return std::string_view(batch.text.text).substr(segment.begin, segment.end - segment.begin);
-}
 
 struct EncodedExamples {
   EncodedSequences sequences;
   ExampleSummary summary;
-};
-
-// Returns the fields of a line. `where`: file and line for the message.
-std::vector<std::string> split_columns(std::string_view line, const std::string& where) {
-  if (const auto num_columns = 1 + std::ranges::count(line, '\t'); num_columns > kMaxColumns)
-    refuse_input(where, str("at most ", kMaxColumns, " columns"), count_of(num_columns, "column"),
-                 "separate columns by single tabs, and lines by newlines");
-  return split(line, '\t');
-}
-
-class ExampleBatches {
- public:
-  ExampleBatches(TextBatches& text, const FindColumns& find_columns) : text_(text), find_columns_(find_columns) {}
-
-  bool next(ExampleBatch& batch) {
-    if (!text_.next(batch.text)) return false;
-    auto& segments = batch.text.segments;
-    if (segments.front().line_number == 1) {
-      const TextBatch::Segment& first_line = segments.front();
-      check_text(batch.text, first_line, false);
-      const std::string where = str(batch.text.file, ":1");
-      columns_ = find_columns_(split_columns(text_of(batch, first_line), where), where);
-      if (columns_.has_header) segments.erase(segments.begin());
-    }
-    batch.columns = columns_;
-    return true;
-  }
-
- private:
-  TextBatches& text_;
-  const FindColumns& find_columns_;
-  ExampleColumns columns_;  // columns of the current file
 };
 
 class ExampleEncoder {
@@ -71,7 +27,7 @@ class ExampleEncoder {
     out.sequences.tokens.reserve(batch.text.text.size() / 3);
     for (const auto& s : batch.text.segments) {
       check_text(batch.text, s, false);
-      fields_ = split_columns(text_of(batch, s), str(batch.text.file, ":", s.line_number));
+      fields_ = split_columns(batch.line(s), str(batch.text.file, ":", s.line_number));
       if (has_valid_columns(batch, s)) add(batch, s, out);
       else ++out.summary.num_malformed;
     }

@@ -19,8 +19,7 @@ namespace {
 
 constexpr double kThousandthsPerUnit = 1000;  // a shard stores numbers in thousandths
 
-template <class Number>
-bool parse_number(std::string_view text, Number& number) {
+bool parse_number(std::string_view text, double& number) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   return error == std::errc() && end == text.data() + text.size();
 }
@@ -84,22 +83,6 @@ ExampleTask task_of(const io::ShardHeader& header, const std::string& name) {
 void set_examples_header(io::ShardHeader& header, const ExampleTask& task) {
   header.task = task.json();
   header.set_kind(io::kExamplesKind, {header.vocabulary_size, header.vocabulary_size, task.label_limit()});
-}
-
-size_t ExampleColumns::min_columns() const {
-  size_t num_used_columns = 0;
-  for (size_t column : {first_text, second_text, label})
-    if (column != kNone) num_used_columns = std::max(num_used_columns, column + 1);
-  return num_used_columns;
-}
-
-std::optional<size_t> column_at(const std::string& name, const std::vector<std::string>* header, size_t num_columns) {
-  if (header != nullptr)
-    if (const auto it = std::find(header->begin(), header->end(), name); it != header->end())
-      return static_cast<size_t>(it - header->begin());
-  size_t column_number = 0;
-  if (!parse_number(name, column_number) || column_number < 1 || column_number > num_columns) return std::nullopt;
-  return column_number - 1;
 }
 
 }  // namespace mh::text

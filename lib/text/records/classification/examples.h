@@ -3,13 +3,13 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "io/shard.h"
+#include "text/records/tsv.h"
 #include "text/text_batches.h"
 #include "text/tokenizer.h"
 
@@ -39,22 +39,6 @@ struct ExampleTask {
 ExampleTask task_of(const io::ShardHeader& header, const std::string& name);
 // Sets the kind, the fields and the task of `header`, whose vocabulary must already be set.
 void set_examples_header(io::ShardHeader& header, const ExampleTask& task);
-
-// The columns of a tab-separated file that hold the texts and the label, numbered from 0.
-struct ExampleColumns {
-  static constexpr size_t kNone = SIZE_MAX;
-  size_t first_text = 0, second_text = kNone, label = kNone;
-  size_t num_columns = 0;      // required number of columns of each line; 0: at least min_columns()
-  bool has_header = false;     // whether the first line is a header
-  size_t min_columns() const;  // minimum number of columns of a line: all columns up to the last one in use
-};
-// Function that determines the columns from the fields of a file's first line, and throws Error if columns are missing.
-// `where` is file and line for messages.
-using FindColumns = std::function<ExampleColumns(const std::vector<std::string>& fields, const std::string& where)>;
-// Returns the index, from 0, of the column that `name` selects: the column with this name in `header` or, if `header`
-// is null or lacks the name, the column with this number from 1 to `num_columns`; std::nullopt if there is no such
-// column.
-std::optional<size_t> column_at(const std::string& name, const std::vector<std::string>* header, size_t num_columns);
 
 struct ExampleSummary {
   uint64_t num_examples = 0, num_labelled = 0;
