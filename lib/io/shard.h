@@ -21,7 +21,6 @@ namespace mh::io {
 
 struct Trailer;  // shard_format.h
 
-constexpr const char* kExamplesKind = "examples";
 
 enum class Side { source, target };
 

@@ -7,6 +7,7 @@
 #include "base/json_types.h"
 #include "base/text.h"
 #include "io/record_kind.h"
+#include "text/records/classification.h"
 
 namespace mh::task {
 
@@ -35,7 +36,7 @@ const data::Pairs& Dataset::require_pairs(const std::string& options, const std:
 nlohmann::ordered_json Dataset::columns() const { return nlohmann::ordered_json::object(); }
 
 std::vector<std::string> Task::head_assignments(const io::ShardHeader& header, const std::string& name) const {
-  io::require_kind(header, name, io::kExamplesKind);
+  io::require_kind(header, name, text::kExamplesKind);
   return {};
 }
 

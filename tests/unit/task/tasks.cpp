@@ -17,7 +17,7 @@
 #include "model/task_head.h"
 #include "task/task.h"
 #include "task/task_options.h"
-#include "text/records/classification/examples.h"
+#include "text/records/classification.h"
 #include "text/records/language_modelling.h"
 #include "text/records/masked_words.h"
 #include "text/records/questions.h"
@@ -75,10 +75,10 @@ std::map<std::string, Sample> samples() {
                                    {{5, 6, 7}, {8, 9}, {}, {10, 11, 12}, {}},
                                    str(kBert, "bert.next_sentence = true\n")};
   const text::ExampleTask task{"any", 1, {"no", "yes"}, 0, 0, {"accuracy", "f1", "matthews"}, "any.tsv"};
-  samples[io::kExamplesKind] = {wordpiece_tokenizer(),
-                                [task](io::ShardHeader& h) { text::set_examples_header(h, task); },
-                                {{5, 6}, {}, {1}, {7}, {}, {0}},
-                                str(kBert, "bert.head = 'classes'\nbert.classes = 2\n")};
+  samples[text::kExamplesKind] = {wordpiece_tokenizer(),
+                                  [task](io::ShardHeader& h) { text::set_examples_header(h, task); },
+                                  {{5, 6}, {}, {1}, {7}, {}, {0}},
+                                  str(kBert, "bert.head = 'classes'\nbert.classes = 2\n")};
   const std::string answers_json =
       R"({"id": "q", "impossible": false, "answers": [{"text": "w7", "begin": 3, "end": 5}]})";
   samples[text::kQuestionsKind] = {

@@ -10,7 +10,6 @@
 #include "fixtures/folder.h"
 #include "fixtures/status.h"
 #include "text/bert_vocabulary_options.h"
-#include "text/records/classification/examples.h"
 #include "text/records/glue.h"
 #include "text/records/language_modelling.h"
 #include "text/records/whole_shard.h"

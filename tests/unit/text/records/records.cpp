@@ -11,6 +11,7 @@
 #include "fixtures/status.h"
 #include "io/record_kind.h"
 #include "io/shard.h"
+#include "text/records/classification.h"
 #include "text/records/language_modelling.h"
 #include "text/records/masked_words.h"
 #include "text/records/preparation.h"
