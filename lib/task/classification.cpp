@@ -126,7 +126,7 @@ class Classification : public Task {
  public:
   std::unique_ptr<Task> clone() const override { return std::make_unique<Classification>(*this); }
   const char* prediction_noun() const override { return "classes or numbers"; }
-  const char* record_kind() const override { return io::kExamplesKind; }
+  const char* record_kind() const override { return text::kExamplesKind; }
   bool serves(const model::ModelOptions& model_options) const override {
     return model::example_type_of(model_options) == model::ExampleType::examples &&
            (model_options.bert.head == "classes" || model_options.bert.head == "number");

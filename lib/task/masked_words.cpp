@@ -3,7 +3,7 @@
 //
 // Scores: word_accuracy, the fraction of masked words that are predicted correctly; with model.bert.next_sentence also
 // next_accuracy, the fraction of rows with a correct next-sentence prediction.
-#include "task/masked_words.h"
+#include "text/records/masked_words.h"
 
 #include <algorithm>
 #include <limits>
@@ -16,7 +16,6 @@
 #include "nn/aten.h"
 #include "task/example_dataset.h"
 #include "text/encoder_vocabulary.h"
-#include "text/records/masked_words.h"
 #include "text/tokenizers.h"
 
 namespace mh::task {
@@ -108,7 +107,7 @@ class WordTally : public ExampleTally {
 class MaskedWordsDataset : public ExampleDataset {
  public:
   using ExampleDataset::ExampleDataset;
-  std::string name() const override { return io::kDocumentsKind; }
+  std::string name() const override { return text::kDocumentsKind; }
   std::vector<std::string> score_names() const override { return {"word_accuracy", "next_accuracy"}; }
 
  protected:
@@ -119,7 +118,7 @@ class MaskedWords : public Task {
  public:
   std::unique_ptr<Task> clone() const override { return std::make_unique<MaskedWords>(*this); }
   const char* prediction_noun() const override { return "masked words"; }
-  const char* record_kind() const override { return io::kDocumentsKind; }
+  const char* record_kind() const override { return text::kDocumentsKind; }
   bool serves(const model::ModelOptions& model_options) const override {
     return model::example_type_of(model_options) == model::ExampleType::examples && model_options.bert.head == "words";
   }
@@ -174,7 +173,7 @@ class MaskedWords : public Task {
     options.max_length = dataset_options.block;
     if (options.next_sentence) require_segments(special_tokens.num_segments(2), dataset_options, records.name());
     constexpr uint64_t kScoringSeed = 1;
-    return masked_words_of(data::Examples(
+    return std::make_unique<MaskedWordsDataset>(data::Examples(
         std::make_shared<DocumentSource>(records.sequences(), tokenizer, options,
                                          dataset_options.is_training ? dataset_options.seed : kScoringSeed),
         special_tokens.padding_id));
@@ -188,9 +187,5 @@ const Registration<MaskedWords> masked_words_entry(tasks(), "masked-words",
                                                    "prediction of masked words and next sentences of documents");
 
 }  // namespace
-
-std::unique_ptr<Dataset> masked_words_of(data::Examples examples) {
-  return std::make_unique<MaskedWordsDataset>(std::move(examples));
-}
 
 }  // namespace mh::task

@@ -101,7 +101,7 @@ class QuestionsDataset : public ExampleDataset {
         questions_(questions),
         options_(options),
         shard_name_(std::move(shard_name)) {}
-  std::string name() const override { return io::kQuestionsKind; }
+  std::string name() const override { return text::kQuestionsKind; }
   void require_targets() const override {
     require_any_target(
         std::ranges::any_of(questions_->questions(),
@@ -138,7 +138,7 @@ class Questions : public Task {
  public:
   std::unique_ptr<Task> clone() const override { return std::make_unique<Questions>(*this); }
   const char* prediction_noun() const override { return "answers"; }
-  const char* record_kind() const override { return io::kQuestionsKind; }
+  const char* record_kind() const override { return text::kQuestionsKind; }
   bool serves(const model::ModelOptions& model_options) const override {
     return model::example_type_of(model_options) == model::ExampleType::examples && model_options.bert.head == "span";
   }

@@ -18,7 +18,6 @@ import huggingface_recorded as recorded
 from huggingface_recorded import MODEL_IGNORED_KEYS, TEXT, recorded_folder
 
 tokenizer_folder = recorded_folder / "tokenizer-99"  # files of the vocabulary of all folders; they have no size in common with a published one
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 VOCABULARY = 99
 LENGTHS = (40, 13, 5)  # tokens of the rows: longer than each window, and on both sides of the original length of 16
 # Keys that only one version of transformers has, sizes that a class derives, and the first layer with a window, which layer_types repeats.

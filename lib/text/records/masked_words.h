@@ -1,3 +1,6 @@
+// The records of the task "masked-words", which are the sentences of documents without special tokens, and the input
+// sequences that are made from them.
+//
 // Input sequences of BERT's pre-training (Devlin et al. 2019, https://arxiv.org/abs/1810.04805, and BERT's program
 // create_pretraining_data): two segments, of which the second follows the first in about half of the input sequences,
 // or one segment (next_sentence=false), with masked words. Segments and masks are sampled separately for each epoch;
@@ -26,11 +29,32 @@
 
 #include "base/fields.h"
 #include "base/random.h"
+#include "io/shard.h"
 #include "text/encoder_vocabulary.h"
 #include "text/records/example.h"
 #include "text/records/sequences.h"
+#include "text/text_batches.h"
+#include "text/tokenizer.h"
 
 namespace mh::text {
+
+constexpr const char* kDocumentsKind = "documents";  // the kind of the records (io/record_kind.h)
+
+struct DocumentSummary {
+  uint64_t num_documents = 0;
+  uint64_t num_sentences = 0;
+  uint64_t num_tokens = 0;
+  uint64_t num_unknown = 0;  // number of unknown tokens among `num_tokens`
+  // Number of skipped lines that have text but no token, such as lines of control characters.
+  uint64_t num_lines_without_tokens = 0;
+  uint64_t num_bytes = 0;  // size of the text
+  double seconds = 0;
+};
+
+// Encodes each line as a sentence; a line of white space or the end of a file ends a document. `text` must return whole
+// lines (TextBatches without `find_split`). Throws Error(input) for text that is not UTF-8 or contains a NUL byte.
+DocumentSummary encode_documents(TextBatches& text, const Tokenizer& tokenizer, int num_threads,
+                                 io::ShardWriter& writer);
 
 struct PretrainingOptions {
   int64_t max_length = 128;  // maximum number of tokens of an input sequence; set by train.batch.block

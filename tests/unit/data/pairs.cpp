@@ -15,6 +15,7 @@
 #include "fixtures/status.h"
 #include "task/task.h"
 #include "task/token_score.h"
+#include "text/records/translation.h"
 
 using namespace mh;
 using namespace mh::train;
@@ -193,7 +194,7 @@ TEST_CASE("a translation model learns to copy; resuming is bit-identical, and mi
   const auto uninterrupted_model = runs::run(config_of(folder, "[train]\nlength = '12e'\n"), folder.file("whole"));
   const io::ShardFile shard(folder.file("t.mhs"));
   const auto dataset =
-      task::task_of_kind(io::kPairsKind, "t.mhs")->open(text::FileRecords(shard), uninterrupted_model.tokenizers, {});
+      task::task_of_kind(text::kPairsKind, "t.mhs")->open(text::FileRecords(shard), uninterrupted_model.tokenizers, {});
   const data::Corpus& corpus = dataset->corpus();
   const auto loss = [&](const model::LoadedModel& loaded) {
     const task::NllSum s = task::score(*loaded.model, corpus, {});
@@ -238,7 +239,7 @@ TEST_CASE("every target token is scored once, in order, conditioned on its sourc
   auto model =
       model::build_language_model(model::ModelConfig::read(config), model::vocabulary_sizes_of(tokenizers), at::kCPU);
   model->parameters().initialise(1);
-  const auto dataset = task::task_of_kind(io::kPairsKind, "t.mhs")->open(text::FileRecords(shard), tokenizers, {});
+  const auto dataset = task::task_of_kind(text::kPairsKind, "t.mhs")->open(text::FileRecords(shard), tokenizers, {});
   const data::Corpus& corpus = dataset->corpus();
   std::vector<double> log_probabilities;
   std::vector<int32_t> tokens;

@@ -19,7 +19,8 @@
 #include "fixtures/skip.h"
 #include "fixtures/status.h"
 #include "io/shard_format.h"
-#include "text/records/translation/pair_stream.h"
+#include "text/records/language_modelling.h"
+#include "text/records/translation.h"
 #include "text/records/whole_shard.h"
 #include "text/tokenizers.h"
 
@@ -37,6 +38,7 @@ using Sequences = std::vector<std::vector<int32_t>>;
 
 ShardHeader header(int token_bytes = 2, int64_t vocabulary = 1000, std::vector<std::string> fields = {"tokens"}) {
   ShardHeader h;
+  h.kind = kTextKind;
   h.token_bytes = token_bytes;
   h.vocabulary_size = vocabulary;
   h.field_names = std::move(fields);

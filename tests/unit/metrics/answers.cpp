@@ -12,7 +12,7 @@
 #include "fixtures/status.h"
 #include "fixtures/within.h"
 #include "metrics/predictions.h"
-#include "text/records/classification/glue.h"
+#include "text/records/glue.h"
 
 using namespace mh;
 using namespace squads;

@@ -11,8 +11,8 @@
 #include "fixtures/folder.h"
 #include "fixtures/num_cases.h"
 #include "fixtures/status.h"
-#include "text/records/masked_words/encode_documents.h"
-#include "text/records/translation/pair_batches.h"
+#include "text/records/masked_words.h"
+#include "text/records/translation.h"
 #include "text/text_bytes.h"
 #include "text/wordpiece.h"
 

@@ -184,6 +184,7 @@ std::string encode_to_shard(const Words& files, const Tokenizer& tokenizer, int 
   TextBatches text(files, LineEnds::as_text, [&](std::string_view t) { return tokenizer.find_split(t); });
   ShardHeader header;
   header.vocabulary_size = tokenizer.size();
+  header.set_kind(kTextKind);
   auto sink = open_sink(path);
   ShardWriter writer(*sink, header);
   encode_lines(text, tokenizer, threads, writer);

@@ -28,7 +28,7 @@ using Documents = std::vector<std::vector<size_t>>;  // number of words, by docu
 void write_shard(const std::string& path, const Documents& documents) {
   const auto tokenizer = make_tokenizer();
   io::ShardHeader h = text::header_of(*tokenizer);
-  h.set_kind(io::kDocumentsKind);
+  h.set_kind(text::kDocumentsKind);
   auto sink = open_sink(path);
   io::ShardWriter writer(*sink, h);
   for (const auto& document : documents) {
@@ -103,7 +103,7 @@ TEST_CASE("long_predictions limits the predicted words of long rows; its default
                    "= 0.0\nmask_share = 0.5\n" +
                        extra_toml);
     text::Tokenizers tokenizers;
-    const TrainShards train_shards = open_train_shards(run.data, io::kDocumentsKind, tokenizers);
+    const TrainShards train_shards = open_train_shards(run.data, text::kDocumentsKind, tokenizers);
     const auto batches = batches_of(run, train_shards, tokenizers);
     return max_predicted_words_of(*batches, update);
   };
@@ -135,7 +135,7 @@ TEST_CASE("both phases of training mix two shards by the same weights, and a res
   };
   const RunConfig run = config(8);
   text::Tokenizers tokenizers;
-  const TrainShards train_shards = open_train_shards(run.data, io::kDocumentsKind, tokenizers);
+  const TrainShards train_shards = open_train_shards(run.data, text::kDocumentsKind, tokenizers);
   const auto batches = batches_of(run, train_shards, tokenizers);
   REQUIRE(batches->shard_shares().size() == 2);
   CHECK(batches->shard_epochs(0) == std::vector<double>{0, 0});

@@ -1,4 +1,4 @@
-#include "text/records/questions/squad.h"
+#include "text/records/squad.h"
 
 #include <set>
 
