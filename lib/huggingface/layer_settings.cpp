@@ -74,7 +74,8 @@ LayerSettings layers_of(const Settings& settings, size_t num_layers, const std::
   for (const auto& [key, value] : settings) {
     if (!key.starts_with(kPrefix)) continue;
     // clang 14 cannot capture a structured binding, so the lambda captures a reference to it.
-    if (std::ranges::none_of(kKindPrefixes, [&name = key](std::string_view prefix) { return name.starts_with(prefix); }))
+    if (std::ranges::none_of(kKindPrefixes,
+                             [&name = key](std::string_view prefix) { return name.starts_with(prefix); }))
       base[key.substr(kPrefix.size())] = value;
   }
   for (const auto& [key, value] : settings) {
