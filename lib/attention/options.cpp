@@ -123,7 +123,7 @@ void AttentionConfig::set_layer(AttentionKind kind, int64_t layer, const Attenti
 
 namespace {
 
-using OptionValues = std::map<std::string, std::string>;  // "heads", "mixhead-a.dropout" -> TOML value
+using OptionValues = std::map<std::string, std::string>;  // "heads", "mixhead-a.scope" -> TOML value
 
 OptionValues option_values_of(const AttentionOptions& options) {
   FieldLister lister;

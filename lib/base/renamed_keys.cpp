@@ -109,7 +109,13 @@ const std::vector<RenamedValue>& renamed_values() {
       {"attention.*.mae.kept", nullptr, {{"kept_heads"}}},
       {"attention.*.mixture-of-heads.of", nullptr, {{"original_heads"}}},
       {"attention.*.mixture-of-heads.kept", nullptr, {{"kept_heads"}}},
-      {"attention.*.distances", "\"true\"", {{"distances", "\"exact\""}}}};
+      {"attention.*.distances", "\"true\"", {{"distances", "\"exact\""}}},
+      {"attention.*.mixhead-a.dropout", "\"before\"", {{"dropout_before_mixing", "true"}}},
+      {"attention.*.mixhead-a.dropout", "\"after\"", {{"dropout_before_mixing", "false"}}},
+      {"attention.*.mixhead-a.on", nullptr, {{"mixer_input"}}},
+      {"attention.*.mixhead-b.dropout", "\"before\"", {{"dropout_before_mixing", "true"}}},
+      {"attention.*.mixhead-b.dropout", "\"after\"", {{"dropout_before_mixing", "false"}}},
+      {"attention.*.mixhead-b.on", nullptr, {{"mixer_input"}}}};
   return table;
 }
 

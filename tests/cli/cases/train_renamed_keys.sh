@@ -31,3 +31,25 @@ cmp run/last.safetensors before/last.safetensors || fail "the weights differ"
 expect 0 mh-train --dry-run --config empty.toml --train t.mhs
 # The value adam of earlier versions is refused under the current key.
 expect 2 mh-train --dry-run --config old.toml --train t.mhs --set train.optimizer.rule=adam
+# Each earlier spelling of an option of a stage, regulariser or procedure is accepted with a warning that names the current spelling.
+cat > new.toml <<'C'
+[model]
+layers = 1
+width = 16
+ffn = 16
+[attention]
+heads = 2
+[train]
+length = "2u"
+[train.batch]
+block = 16
+tokens = 64
+C
+expect_converted() {  # OLD-ASSIGNMENT NEW-ASSIGNMENT OPTION...
+  local old=$1 new=$2
+  shift 2
+  expect 0 mh-train --dry-run --config new.toml --train t.mhs "$@" --set "$old"
+  expect_stderr "write $new instead"
+}
+expect_converted attention.mixhead-a.dropout=before 'attention.mixhead-a.dropout_before_mixing = true' --set attention.mixer=mixhead-a
+expect_converted attention.mixhead-b.on=logits 'attention.mixhead-b.mixer_input = "logits"' --set attention.mixer=mixhead-b

@@ -88,7 +88,7 @@ TEST_CASE("scoring many ablated models in one pass over the text gives the score
           "[ablation]") {
   const auto text = make_text(41);
   for (const std::string attention :
-       {"", "mixer = 'mixhead-a'\n", "mixer = 'mixhead-b'\n", "mixer = 'mixhead-a'\nmixhead-a.on = 'logits'\n",
+       {"", "mixer = 'mixhead-a'\n", "mixer = 'mixhead-b'\n", "mixer = 'mixhead-a'\nmixhead-a.mixer_input = 'logits'\n",
         "mixer = 'talking-heads'\n", "combiner = 'alphas'\n", "mixer = 'mixhead-b'\ncombiner = 'alphas'\n",
         "combiner = 'mae'\n", "combiner = 'gates'\n", "combiner = ['gates', 'mae']\n", "combiner = ['mae', 'alphas']\n",
         "pairing = 'cross-head'\n"})

@@ -171,8 +171,8 @@ std::vector<Combination> combinations() {
   std::vector<Combination> all;
   // Option lines for each stage whose options depend on the number of heads or change how heads interact.
   const std::map<std::string, std::vector<std::string>> extras = {
-      {"mixhead-a", {"", "mixhead-a.on = 'logits'\n", "mixhead-a.scope = 'released'\n"}},
-      {"mixhead-b", {"", "mixhead-b.on = 'logits'\n"}},
+      {"mixhead-a", {"", "mixhead-a.mixer_input = 'logits'\n", "mixhead-a.scope = 'released'\n"}},
+      {"mixhead-b", {"", "mixhead-b.mixer_input = 'logits'\n"}},
       {"talking-heads",
        {"", "talking-heads.pre = false\n", "talking-heads.post = false\n", "talking-heads.inside = 6\n"}},
       {"mae", {"", "mae.drop = 2\n", "mae.gate = 'uniform'\n"}},
@@ -490,8 +490,8 @@ TEST_CASE("pruning refuses missing heads, score or output heads that are not sep
                  "no mixer that changes"));
   CHECK(contains(prune_error("mixer = 'mixhead-a'\npairing = 'cross-head'\n", {{0, 1}}, SideSelection::score),
                  "the same heads for keys"));
-  CHECK(contains(prune_error("mixer = 'mixhead-a'\nmixhead-a.on = 'logits'\n", {{0, 0}, {0, 1}, {0, 2}, {0, 3}},
-                             SideSelection::score),
+  CHECK(contains(prune_error("mixer = 'mixhead-a'\nmixhead-a.mixer_input = 'logits'\n",
+                             {{0, 0}, {0, 1}, {0, 2}, {0, 3}}, SideSelection::score),
                  "since mixer 'mixhead-a' mixes logits"));
   CHECK(prune_error("mixer = 'mixhead-a'\n", {{0, 0}, {0, 1}, {0, 2}, {0, 3}}, SideSelection::score).empty());
   Model full("decoder", "mixer = 'mixhead-a'\n");

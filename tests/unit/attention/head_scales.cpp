@@ -90,7 +90,7 @@ TEST_CASE("scaling a score head by 0 equals zeroing its row of the mixing matrix
   c10::NoGradGuard no_gradient;
   const at::Tensor x = normal({2, 5, 8}, 1), scale = at::tensor({1.0F, 0.0F, 1.0F, 1.0F});
   for (const std::string on : {"probabilities", "logits"}) {
-    PerturbedLayer l("heads = 4\nmixer = 'mixhead-a'\nmixhead-a.on = '" + on + "'\n", 8, 3);
+    PerturbedLayer l("heads = 4\nmixer = 'mixhead-a'\nmixhead-a.mixer_input = '" + on + "'\n", 8, 3);
     const layers::LayerRounding rounding = layers::rounding_of(l, x, x);
     set_head_scales(*l.layer, {scale, {}, {}});
     const at::Tensor scaled_output = l(x, x, {});

@@ -174,6 +174,21 @@ TEST_CASE("the earlier keys 'of' and 'kept' of pruned mixtures configure origina
                       "mixture-of-heads.original_heads = 4\nmixture-of-heads.kept_heads = [0, 1]\n"));
 }
 
+TEST_CASE("the earlier keys 'dropout' and 'on' of Mixhead configure dropout_before_mixing and mixer_input",
+          "[renamed]") {
+  for (const std::string mixer : {"mixhead-a", "mixhead-b"}) {
+    const std::string section = "mixer = '" + mixer + "'\n[attention." + mixer + "]\n";
+    for (const auto& [old_lines, new_lines] :
+         {std::pair{"dropout = 'before'\non = 'logits'\n", "dropout_before_mixing = true\nmixer_input = 'logits'\n"},
+          {"dropout = 'after'\non = 'probabilities'\n",
+           "dropout_before_mixing = false\nmixer_input = 'probabilities'\n"}})
+      CHECK(resolved_toml("[attention]\n" + section + old_lines) ==
+            resolved_toml("[attention]\n" + section + new_lines));
+  }
+  CHECK(resolved_toml("[attention.decoder.self.1]\nmixer = 'mixhead-b'\nmixhead-b.dropout = 'before'\n") ==
+        resolved_toml("[attention.decoder.self.1]\nmixer = 'mixhead-b'\nmixhead-b.dropout_before_mixing = true\n"));
+}
+
 TEST_CASE("keys of norms, residual connections, feed-forward sublayers and logits keep their names and values",
           "[renamed]") {
   for (const char* key :
