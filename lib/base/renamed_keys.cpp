@@ -115,7 +115,11 @@ const std::vector<RenamedValue>& renamed_values() {
       {"attention.*.mixhead-a.on", nullptr, {{"mixer_input"}}},
       {"attention.*.mixhead-b.dropout", "\"before\"", {{"dropout_before_mixing", "true"}}},
       {"attention.*.mixhead-b.dropout", "\"after\"", {{"dropout_before_mixing", "false"}}},
-      {"attention.*.mixhead-b.on", nullptr, {{"mixer_input"}}}};
+      {"attention.*.mixhead-b.on", nullptr, {{"mixer_input"}}},
+      {"attention.*.talking-heads.inside", nullptr, {{"inner_heads"}}},
+      {"attention.*.mae.drop", nullptr, {{"omitted_heads"}}},
+      {"attention.*.mixture-of-heads.shared", nullptr, {{"shared_heads"}}},
+      {"attention.*.mixture-of-heads.chosen", nullptr, {{"chosen_heads"}}}};
   return table;
 }
 

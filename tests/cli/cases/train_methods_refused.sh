@@ -36,10 +36,10 @@ expect_refused "attention.combiner = \"alphas\"" --set train.regularisers.nuclea
 expect_refused "a mixer with a learned matrix" --set train.regularisers.orthogonal-mixing.weight=1
 expect_refused "a model with learned gates" --set train.procedures.block-coordinate.every=5
 expect_refused "a model with learned gates" --set train.procedures.block-coordinate.every=5 --set attention.combiner=mae --set attention.mae.gate=uniform
-expect_refused "less than 2, the number of heads" --set attention.combiner=mae --set attention.mae.drop=2
+expect_refused "less than 2, the number of heads" --set attention.combiner=mae --set attention.mae.omitted_heads=2
 expect_refused "lets gates read later tokens" --set attention.combiner=mae --set attention.mae.mean=full
 expect_refused "attention.combiner = \"mixture-of-heads\"" --set train.regularisers.head-balance.weight=1
-expect_refused "at most 2, the number of heads, as the sum of attention.mixture-of-heads.shared" --set attention.combiner=mixture-of-heads --set attention.mixture-of-heads.chosen=1
+expect_refused "at most 2, the number of heads, as the sum of attention.mixture-of-heads.shared_heads" --set attention.combiner=mixture-of-heads --set attention.mixture-of-heads.chosen_heads=1
 expect_refused "an even number of score heads" --set attention.mixer=differential --set attention.heads=1
 # A list of combiners has each name once, no default, and a combiner that mixes heads at its end only.
 expect_refused "each combiner once" --set 'attention.combiner=["gates","gates"]'

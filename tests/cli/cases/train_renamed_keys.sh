@@ -53,3 +53,7 @@ expect_converted() {  # OLD-ASSIGNMENT NEW-ASSIGNMENT OPTION...
 }
 expect_converted attention.mixhead-a.dropout=before 'attention.mixhead-a.dropout_before_mixing = true' --set attention.mixer=mixhead-a
 expect_converted attention.mixhead-b.on=logits 'attention.mixhead-b.mixer_input = "logits"' --set attention.mixer=mixhead-b
+expect_converted attention.talking-heads.inside=3 'attention.talking-heads.inner_heads = 3' --set attention.mixer=talking-heads
+expect_converted attention.mae.drop=1 'attention.mae.omitted_heads = 1' --set attention.combiner=mae
+expect_converted attention.mixture-of-heads.chosen=1 'attention.mixture-of-heads.chosen_heads = 1' --set attention.combiner=mixture-of-heads \
+  --set attention.mixture-of-heads.shared_heads=1

@@ -189,6 +189,17 @@ TEST_CASE("the earlier keys 'dropout' and 'on' of Mixhead configure dropout_befo
         resolved_toml("[attention.decoder.self.1]\nmixer = 'mixhead-b'\nmixhead-b.dropout_before_mixing = true\n"));
 }
 
+TEST_CASE("the earlier keys of head counts of talking heads and of mixtures configure the present keys", "[renamed]") {
+  const std::string section = "[attention]\nheads = 4\n";
+  for (const auto& [old_lines, new_lines] :
+       {std::pair{"mixer = 'talking-heads'\ntalking-heads.inside = 3\n",
+                  "mixer = 'talking-heads'\ntalking-heads.inner_heads = 3\n"},
+        {"combiner = 'mae'\nmae.drop = 2\n", "combiner = 'mae'\nmae.omitted_heads = 2\n"},
+        {"combiner = 'mixture-of-heads'\nmixture-of-heads.shared = 1\nmixture-of-heads.chosen = 3\n",
+         "combiner = 'mixture-of-heads'\nmixture-of-heads.shared_heads = 1\nmixture-of-heads.chosen_heads = 3\n"}})
+    CHECK(resolved_toml(section + old_lines) == resolved_toml(section + new_lines));
+}
+
 TEST_CASE("keys of norms, residual connections, feed-forward sublayers and logits keep their names and values",
           "[renamed]") {
   for (const char* key :
