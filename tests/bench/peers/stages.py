@@ -454,7 +454,7 @@ def talking_heads_stage(pre, post):
 
 def mixture_stage(num_shared, num_chosen):
     return Stage(functools.partial(MixtureOfHeads, num_shared=num_shared, num_chosen=num_chosen),
-                 f"combiner = 'mixture-of-heads'\nmixture-of-heads.shared = {num_shared}\nmixture-of-heads.chosen = {num_chosen}")
+                 f"combiner = 'mixture-of-heads'\nmixture-of-heads.shared_heads = {num_shared}\nmixture-of-heads.chosen_heads = {num_chosen}")
 
 
 class SamplingExperts(Experts):

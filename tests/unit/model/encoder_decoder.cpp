@@ -65,7 +65,7 @@ TEST_CASE("parameter counts of encoder-decoders equal those of published transla
                     "16\n[attention.decoder.cross]\nheads = 16\n",
             {6632, 8848}) == 39469056 + 4608);
   CHECK(num_trainable_parameters(wmt + "combiner = 'mae'\n", {32768}) == 60915712 + 2419344);
-  CHECK(num_trainable_parameters(wmt + "combiner = 'mae'\nmae.drop = 2\n", {32768}) == 60915712 + 2511864);
+  CHECK(num_trainable_parameters(wmt + "combiner = 'mae'\nmae.omitted_heads = 2\n", {32768}) == 60915712 + 2511864);
   // Mixing matrices in all 18 attention layers.
   CHECK(num_trainable_parameters(iwslt + "mixer = 'mixhead-a'\n", {6632, 8848}) == 39469056 + 18 * 64);
   CHECK(num_trainable_parameters(iwslt + "mixer = 'mixhead-b'\n", {6632, 8848}) == 39469056 + 18 * (64 + 8 * 64));

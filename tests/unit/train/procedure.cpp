@@ -38,7 +38,7 @@ const std::map<std::string, std::string>& toml_by_method() {
        "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\n[train.procedures.block-coordinate]\nevery = 2\n"
        "[train.groups.gates]\nmatch = ['*.gate.*']\nrule = 'sgd'\nlr = 1.0\n"},
       {"load balance",
-       "[attention]\ncombiner = 'mixture-of-heads'\n[attention.mixture-of-heads]\nshared = 1\nchosen = 1\n"
+       "[attention]\ncombiner = 'mixture-of-heads'\n[attention.mixture-of-heads]\nshared_heads = 1\nchosen_heads = 1\n"
        "[train.regularisers.head-balance]\nweight = 0.1\n"},
       {"cross-head", "[attention]\npairing = 'cross-head'\n[attention.cross-head]\nrate = 0.5\n"}};
   return configurations;
