@@ -60,7 +60,8 @@ const std::map<std::string, std::string>& new_key_names() {
       {"model.head", "model.bert.head"},
       {"model.classes", "model.bert.classes"},
       {"model.labels", "model.bert.labels"},
-      {"model.next_sentence", "model.bert.next_sentence"}};
+      {"model.next_sentence", "model.bert.next_sentence"},
+      {"train.procedures.block-coordinate.first", "train.procedures.block-coordinate.first_gate_epoch"}};
   return table;
 }
 
@@ -86,6 +87,7 @@ struct RenamedValue {
   const char* old_value;    // TOML; null: any value
   std::vector<NewAssignment> new_assignments;
   std::optional<AmbiguousValue> refusal = {};
+  const char* section_type = nullptr;  // type of the section, as returned by type_of_section(); null: any type
 };
 
 // Returns the table of renamed values, and of renamed keys in the sections of all attention layers. The first row that
@@ -119,7 +121,10 @@ const std::vector<RenamedValue>& renamed_values() {
       {"attention.*.talking-heads.inside", nullptr, {{"inner_heads"}}},
       {"attention.*.mae.drop", nullptr, {{"omitted_heads"}}},
       {"attention.*.mixture-of-heads.shared", nullptr, {{"shared_heads"}}},
-      {"attention.*.mixture-of-heads.chosen", nullptr, {{"chosen_heads"}}}};
+      {"attention.*.mixture-of-heads.chosen", nullptr, {{"chosen_heads"}}},
+      {"train.regularisers.*.of", nullptr, {{"property"}}, {}, "disagreement"},
+      {"train.regularisers.*.of", nullptr, {{"matrix_source"}}, {}, "orthogonal-mixing"},
+      {"train.regularisers.*.of", nullptr, {{"subspace"}}, {}, "subspace-overlap"}};
   return table;
 }
 
@@ -130,9 +135,18 @@ bool matches_key(const std::string& key, std::string_view pattern) {
   return key.starts_with(pattern.substr(0, star)) && key.ends_with(pattern.substr(star + 1));
 }
 
+// Returns the value of the key `type` in the section, or else the last name of the section. `section` ends with a dot.
+std::string type_of_section(const std::string& section, const FindValue& find_value) {
+  const std::string quoted_type = find_value(section + "type");
+  if (quoted_type.size() > 2) return quoted_type.substr(1, quoted_type.size() - 2);
+  const std::string path = section.substr(0, section.size() - 1);
+  return path.substr(path.rfind('.') + 1);
+}
+
 }  // namespace
 
-std::vector<Assignment> convert_renamed(const Assignment& assignment, const std::string& origin) {
+std::vector<Assignment> convert_renamed(const Assignment& assignment, const std::string& origin,
+                                        const FindValue& find_value) {
   const std::string section = assignment.key.substr(0, assignment.key.rfind('.') + 1);
   if (assignment.text == kEmptyTable) {
     const auto it = new_key_names().find(assignment.key + ".");
@@ -142,6 +156,7 @@ std::vector<Assignment> convert_renamed(const Assignment& assignment, const std:
   for (const RenamedValue& row : renamed_values()) {
     if (!matches_key(assignment.key, row.key_pattern)) continue;
     if (row.old_value != nullptr && assignment.text != row.old_value) continue;
+    if (row.section_type != nullptr && type_of_section(section, find_value) != row.section_type) continue;
     if (row.refusal)
       refuse_usage(
           origin, row.refusal->expected, assignment.key + " = " + assignment.text,

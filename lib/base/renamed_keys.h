@@ -4,6 +4,7 @@
 // decay, whereas `train.optimizer.rule = "adamw"` decays them unless train.optimizer.decay_norms_and_biases is false.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -14,9 +15,14 @@ struct Assignment {
   std::string text;  // value in TOML syntax
 };
 
+// Returns the value of a key, in TOML syntax, in the configuration that contains the assignment; "" if there is none.
+using FindValue = std::function<std::string(const std::string& key)>;
+
 // Returns the assignments that have the meaning of `assignment` in this version: `assignment` itself, or one or more
-// others if its key or value was renamed. `origin`: file and line, or option, of the assignment, for messages. Throws
-// Error(usage) for a value that had different meanings in earlier versions.
-std::vector<Assignment> convert_renamed(const Assignment& assignment, const std::string& origin);
+// others if its key or value was renamed. `origin`: file and line, or option, of the assignment, for messages.
+// `find_value`: called for the key `type` of the section of the assignment, since sections of different types had equal
+// keys that now have different names. Throws Error(usage) for a value that had different meanings in earlier versions.
+std::vector<Assignment> convert_renamed(const Assignment& assignment, const std::string& origin,
+                                        const FindValue& find_value);
 
 }  // namespace mh

@@ -56,7 +56,7 @@ done
 xl="--set model.backbone=transformer-xl --set model.positions=none --set attention.score=relative"
 expect_refused "0u together with train.procedures.head-rotation, since skip-retain restores the best weights" --valid t.mhs $xl --set train.procedures.skip-retain.until=2u --set train.validation.every=1u --set $r.mode=random --set $r.k=1 --set model.layers=2
 # Refuses frozen gates if a pass would train only the gates, and parameter groups without effect or with invalid keys.
-gates=(--set attention.combiner=mae --set train.procedures.block-coordinate.first=1 --set "train.groups.g.match=['*.gate.*']" --set train.length=2e)
+gates=(--set attention.combiner=mae --set train.procedures.block-coordinate.first_gate_epoch=1 --set "train.groups.g.match=['*.gate.*']" --set train.length=2e)
 expect_refused "only frozen parameters in pass 1 (counted from 1) of 2" "${gates[@]}" --set train.groups.g.frozen=true
 expect_refused "only frozen parameters" "${gates[@]}" --set train.groups.g.freeze_until=1000u
 expect_refused "train.groups.g: expected either frozen = true or keys that affect updates, such as lr; found frozen = true with lr" "${gates[@]}" --set train.groups.g.frozen=true --set train.groups.g.lr=1
@@ -93,8 +93,8 @@ expect_dry_run_refused "0, or mode = \"soft\"" --set $r.mode=manual --set "$r.pa
   --set $r.t_max=1
 expect_dry_run_refused "t_max: expected 0 unless the mode is 'soft'" --set $r.mode=random --set $r.k=1 --set $r.t_max=1
 expect_dry_run_refused "unknown regulariser 'overlap'" --set train.regularisers.columns.type=overlap
-expect_dry_run_refused "unknown regulariser 'columns'" --set train.regularisers.columns.of=columns
-expect 0 mh-train --dry-run --config c.toml --train t.mhs --set train.regularisers.columns.type=subspace-overlap --set train.regularisers.columns.of=columns
+expect_dry_run_refused "unknown regulariser 'columns'" --set train.regularisers.columns.subspace=columns
+expect 0 mh-train --dry-run --config c.toml --train t.mhs --set train.regularisers.columns.type=subspace-overlap --set train.regularisers.columns.subspace=columns
 expect_dry_run_refused "only frozen parameters in pass 1 (counted from 1) of 2" "${gates[@]}" --set train.groups.g.frozen=true
 with_group expect_dry_run_refused "train.groups.a.momentum" --set train.groups.a.momentum=0.5
 with_group expect_dry_run_refused "found all matching parameters in earlier groups: a" --set "train.groups.b.match=['*.query.*']" \

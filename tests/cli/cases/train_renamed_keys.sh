@@ -57,3 +57,7 @@ expect_converted attention.talking-heads.inside=3 'attention.talking-heads.inner
 expect_converted attention.mae.drop=1 'attention.mae.omitted_heads = 1' --set attention.combiner=mae
 expect_converted attention.mixture-of-heads.chosen=1 'attention.mixture-of-heads.chosen_heads = 1' --set attention.combiner=mixture-of-heads \
   --set attention.mixture-of-heads.shared_heads=1
+expect_converted train.procedures.block-coordinate.first=1 'train.procedures.block-coordinate.first_gate_epoch = 1' --set attention.combiner=mae
+expect_converted train.regularisers.disagreement.of=positions 'train.regularisers.disagreement.property = "positions"'
+expect_converted train.regularisers.columns.of=columns 'train.regularisers.columns.subspace = "columns"' \
+  --set train.regularisers.columns.type=subspace-overlap

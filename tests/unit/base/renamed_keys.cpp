@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 #include <set>
+#include <tuple>
 
 #include "base/error.h"
 #include "fixtures/status.h"
@@ -200,13 +201,36 @@ TEST_CASE("the earlier keys of head counts of talking heads and of mixtures conf
     CHECK(resolved_toml(section + old_lines) == resolved_toml(section + new_lines));
 }
 
+TEST_CASE("the earlier key 'of' configures the key of the regulariser whose name or type the section has",
+          "[renamed]") {
+  for (const auto& [type, old_line, new_line] :
+       {std::tuple{"disagreement", "of = 'positions'\n", "property = 'positions'\n"},
+        {"orthogonal-mixing", "of = 'positions'\n", "matrix_source = 'positions'\n"},
+        {"subspace-overlap", "of = 'columns'\n", "subspace = 'columns'\n"}}) {
+    INFO(type);
+    const std::string model = "[attention]\nmixer = 'mixhead-b'\n", section = str("[train.regularisers.", type, "]\n"),
+                      typed_section = str("[train.regularisers.second]\ntype = '", type, "'\n");
+    CHECK(resolved_toml(model + section + old_line + typed_section + old_line) ==
+          resolved_toml(model + section + new_line + typed_section + new_line));
+    Config config;
+    config.load_text(model + typed_section, "test");
+    config.set(str("train.regularisers.second.", old_line));
+    CHECK(RunConfig::read(config).toml() == resolved_toml(model + typed_section + new_line));
+  }
+}
+
+TEST_CASE("the earlier key 'first' of block-coordinate configures first_gate_epoch", "[renamed]") {
+  const std::string section = "[attention]\ncombiner = 'mae'\n[train.procedures.block-coordinate]\n";
+  CHECK(resolved_toml(section + "first = 3\n") == resolved_toml(section + "first_gate_epoch = 3\n"));
+}
+
 TEST_CASE("keys of norms, residual connections, feed-forward sublayers and logits keep their names and values",
           "[renamed]") {
   for (const char* key :
        {"model.norm", "model.norm_type", "model.norm_bias", "model.final_norm", "model.first_norm", "model.residual",
         "model.gated_ffn", "model.ffn_bias", "model.activation", "model.output_scale", "model.output_soft_cap"})
     for (const char* value : {"true", "2.5", "\"parallel-shared\""}) {
-      const auto assignments = convert_renamed({key, value}, "test");
+      const auto assignments = convert_renamed({key, value}, "test", [](const std::string&) { return ""; });
       REQUIRE(assignments.size() == 1);
       CHECK(assignments[0].key == key);
       CHECK(assignments[0].text == value);

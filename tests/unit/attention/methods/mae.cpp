@@ -1048,7 +1048,7 @@ TEST_CASE(
     "block coordinate descent trains the gate in some epochs, and other parameters with sampled experts in every epoch",
     "[mae]") {
   Config config;
-  config.load_text("[p]\nevery = 3\nfirst = 1\n", "test");
+  config.load_text("[p]\nevery = 3\nfirst_gate_epoch = 1\n", "test");
   auto every_fifth = train::procedures().make("block-coordinate", ""),
        every_third = train::procedures().make("block-coordinate", "");
   config.read("p", *every_third);
