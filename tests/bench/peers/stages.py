@@ -484,7 +484,7 @@ STAGES = {
     "alphas": Stage(Alphas, "combiner = 'alphas'"),
     "mae": Stage(Experts, "combiner = 'mae'\nmae.dropout = 0.0"),
     "mae-sampling": Stage(SamplingExperts, "combiner = 'mae'\nmae.dropout = 0.0\nmae.sample_unit = 'position'",
-                          "[train.procedures.block-coordinate]\nfirst = 1000000"),
+                          "[train.procedures.block-coordinate]\nfirst_gate_epoch = 1000000"),
     "head-weights": Stage(HeadWeights, "combiner = 'head-weights'"),
     "gates": Stage(Gates, "combiner = 'gates'"),
     "gates-input": Stage(InputGates, "combiner = 'gates'\ngates.input = true"),
