@@ -173,4 +173,10 @@ std::vector<Assignment> convert_renamed(const Assignment& assignment, const std:
   return {assignment};
 }
 
+std::string new_option_name(const std::string& option) {
+  static const std::map<std::string, std::string> new_names{{"--missing-share", "--missing-fraction"}};
+  const auto it = new_names.find(option);
+  return it == new_names.end() ? "" : it->second;
+}
+
 }  // namespace mh

@@ -224,6 +224,12 @@ TEST_CASE("the earlier key 'first' of block-coordinate configures first_gate_epo
   CHECK(resolved_toml(section + "first = 3\n") == resolved_toml(section + "first_gate_epoch = 3\n"));
 }
 
+TEST_CASE("the table of renamed options contains --missing-share and no option of this version", "[renamed]") {
+  CHECK(new_option_name("--missing-share") == "--missing-fraction");
+  for (const char* option : {"--missing-fraction", "--threads", "", "missing-share"})
+    CHECK(new_option_name(option).empty());
+}
+
 TEST_CASE("keys of norms, residual connections, feed-forward sublayers and logits keep their names and values",
           "[renamed]") {
   for (const char* key :

@@ -49,7 +49,7 @@ void make_squad(const PrepArguments& arguments, const SquadPrepOptions& options)
   set_questions_header(header, squad, options.squad);
   header.provenance = provenance_of(
       arguments, options.vocabulary,
-      {{"missing_share", options.squad.missing_share}, {"unanswerable", options.squad.unanswerable_handling}});
+      {{"missing_share", options.squad.missing_fraction}, {"unanswerable", options.squad.unanswerable_handling}});
   QuestionSummary summary;
   write_shard(arguments, header, [&](ShardWriter& writer) {
     summary = encode_questions(squad, *tokenizer, options.threads.num_threads(), writer);
