@@ -61,6 +61,11 @@ const std::map<std::string, std::string>& new_key_names() {
       {"model.classes", "model.bert.classes"},
       {"model.labels", "model.bert.labels"},
       {"model.next_sentence", "model.bert.next_sentence"},
+      {"mlm.mask_share", "mlm.mask_fraction"},
+      {"mlm.short_share", "mlm.short_fraction"},
+      {"squad.best", "squad.num_best_answers"},
+      {"squad.longest", "squad.max_answer_tokens"},
+      {"squad.question", "squad.max_question_tokens"},
       {"train.procedures.block-coordinate.first", "train.procedures.block-coordinate.first_gate_epoch"}};
   return table;
 }

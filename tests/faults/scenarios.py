@@ -46,7 +46,7 @@ SMALL = "--set model.layers=1 --set model.width=16 --set model.ffn=16 --set atte
 # Settings of a model that mh-convert --to huggingface writes as a model of GPT-2.
 GPT2 = f"{SMALL} --set model.positions=learned --set model.max_positions=24 --set model.scale_embedding=false --set model.activation=gelu-tanh"
 # Settings of an encoder that answers questions.
-SPAN = (f"{SMALL} --set model.backbone=bert --set model.bert.head=span --set model.bert.segments=2 --set squad.question=16 "
+SPAN = (f"{SMALL} --set model.backbone=bert --set model.bert.head=span --set model.bert.segments=2 --set squad.max_question_tokens=16 "
         "--set train.batch.block=64 --set train.batch.tokens=512")
 
 

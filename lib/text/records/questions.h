@@ -32,8 +32,8 @@ struct WindowOptions {
   void describe(Fields& f) {
     f.field("stride", stride, "distance in tokens between the starts of consecutive windows of a paragraph",
             at_least(1));
-    f.field("question", max_question_tokens, "maximum number of tokens of a question; longer questions are truncated",
-            at_least(1));
+    f.field("max_question_tokens", max_question_tokens,
+            "maximum number of tokens of a question; longer questions are truncated", at_least(1));
   }
   // Throws Error(usage) unless `max_length` leaves room for tokens of the paragraph after a question of maximum length.
   // `num_special_tokens`: number of special tokens of an input sequence.

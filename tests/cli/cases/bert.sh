@@ -187,11 +187,11 @@ for p in range(40):
 json.dump({"version": "1.1", "data": [{"title": "one", "paragraphs": paragraphs}]}, open("qa.json", "w"))
 P
 mh-prep squad -q --vocab $m qa.json > qa.mhs
-expect 0 mh-finetune -q --train qa.mhs --valid qa.mhs $go --out qa --set train.batch.block=64 --set squad.question=20 --set train.length=4e --set train.validation.metric=f1
+expect 0 mh-finetune -q --train qa.mhs --valid qa.mhs $go --out qa --set train.batch.block=64 --set squad.max_question_tokens=20 --set train.length=4e --set train.validation.metric=f1
 expect 0 mh-eval --format json qa/best.safetensors qa.mhs --predictions answers.json --best-answers best.json
 expect_stdout '"exact":'; expect_stdout '"f1":'; expect_stdout '"question":20'; expect_stdout '"longest_answer":30'
-expect 0 mh-eval --format json qa/best.safetensors qa.mhs --set squad.longest=1 --set squad.best=3; expect_stdout '"longest_answer":1'; expect_stdout '"best":3'
-expect 2 mh-eval ft/seed1/best.safetensors classes.mhs --set squad.longest=1
+expect 0 mh-eval --format json qa/best.safetensors qa.mhs --set squad.max_answer_tokens=1 --set squad.num_best_answers=3; expect_stdout '"longest_answer":1'; expect_stdout '"best":3'
+expect 2 mh-eval ft/seed1/best.safetensors classes.mhs --set squad.max_answer_tokens=1
 expect 2 mh-eval qa/best.safetensors qa.mhs --predictions x.json --best-answers ./x.json
 expect 0 mh-swap report qa/best.safetensors qa/best.safetensors qa.mhs
 python3 - <<'P'
@@ -267,7 +267,7 @@ expect 0 mh-finetune --train classes.mhs $go --out headed --set train.length=1u 
 # Refuses block lengths, numbers of classes and keys that do not fit the model or its task, and shards and options of other tasks.
 expect_refused 2 "at least 5" --train t.mhs $go --set train.batch.block=4
 expect_refused 3 "2 classes" --train classes.mhs $go --set model.bert.classes=2 --set 'model.bert.labels=[]'
-expect_refused 2 "mlm.mask_share" --train classes.mhs $go --set mlm.mask_share=0.2
+expect_refused 2 "mlm.mask_fraction" --train classes.mhs $go --set mlm.mask_fraction=0.2
 expect_refused 2 "train.batch.block" --train classes.mhs $go --set train.batch.block=65
 mh-prep vocab -q corpus > words; mh-prep lm -q --vocab words corpus > lm.mhs
 expect_refused 3 "mh-prep" --train lm.mhs $go

@@ -107,7 +107,7 @@ for folder in roberta-4 modernbert-4; do
   mh-prep squad -q --vocab $m questions -o questions.mhs
   expect 0 mh-finetune --init $m --train mlm.mhs --out mlm-$folder $options
   expect 0 mh-finetune --init $m --train classes.mhs --out classes-$folder $options
-  expect 0 mh-finetune --init $m --train questions.mhs --out questions-$folder $options --set squad.question=8
+  expect 0 mh-finetune --init $m --train questions.mhs --out questions-$folder $options --set squad.max_question_tokens=8
 done
 expect 0 mh-finetune --init modernbert-4.safetensors --train classes.mhs --out pooler $options --set 'model.bert.pooler="transform"'
 expect 0 mh-convert --to huggingface pooler/last.safetensors pooler.back; expect_stderr "ModernBertForSequenceClassification"

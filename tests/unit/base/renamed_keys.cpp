@@ -224,6 +224,14 @@ TEST_CASE("the earlier key 'first' of block-coordinate configures first_gate_epo
   CHECK(resolved_toml(section + "first = 3\n") == resolved_toml(section + "first_gate_epoch = 3\n"));
 }
 
+TEST_CASE("earlier keys of masked words and of questions configure the present keys", "[renamed]") {
+  CHECK(resolved_toml("[model]\nbackbone = 'bert'\n[mlm]\nmask_share = 0.3\nshort_share = 0.4\n") ==
+        resolved_toml("[model]\nbackbone = 'bert'\n[mlm]\nmask_fraction = 0.3\nshort_fraction = 0.4\n"));
+  const std::string model = "[model]\nbackbone = 'bert'\nbert.head = 'span'\nbert.segments = 2\n[squad]\n";
+  CHECK(resolved_toml(model + "question = 20\nbest = 3\nlongest = 9\n") ==
+        resolved_toml(model + "max_question_tokens = 20\nnum_best_answers = 3\nmax_answer_tokens = 9\n"));
+}
+
 TEST_CASE("the table of renamed options contains --missing-share and no option of this version", "[renamed]") {
   CHECK(new_option_name("--missing-share") == "--missing-fraction");
   for (const char* option : {"--missing-fraction", "--threads", "", "missing-share"})

@@ -81,10 +81,10 @@ TEST_CASE("training on short documents runs without errors for all row lengths f
       const std::string path = folder.file("t.mhs"), out = folder.file(str("run", next_sentence, "-", block));
       write_shard(path, documents);
       INFO("block " << block << ", next_sentence " << next_sentence);
-      runs::run(
-          run_config(path, str("[model]\nbert.next_sentence = ", next_sentence ? "true" : "false",
-                               "\n[train]\nbatch.block = ", block, "\nbatch.tokens = 64\n[mlm]\nshort_share = 1.0\n")),
-          out);
+      runs::run(run_config(path, str("[model]\nbert.next_sentence = ", next_sentence ? "true" : "false",
+                                     "\n[train]\nbatch.block = ", block,
+                                     "\nbatch.tokens = 64\n[mlm]\nshort_fraction = 1.0\n")),
+                out);
     }
 }
 
@@ -99,8 +99,8 @@ TEST_CASE("long_predictions limits the predicted words of long rows; its default
     const RunConfig run =
         run_config(path,
                    "[train]\nbatch.block = 16\nbatch.tokens = 64\nbatch.long_block = 64\nbatch.long_from "
-                   "= '2u'\n[mlm]\nshort_share "
-                   "= 0.0\nmask_share = 0.5\n" +
+                   "= '2u'\n[mlm]\nshort_fraction "
+                   "= 0.0\nmask_fraction = 0.5\n" +
                        extra_toml);
     text::Tokenizers tokenizers;
     const TrainShards train_shards = open_train_shards(run.data, io::kDocumentsKind, tokenizers);
@@ -113,8 +113,9 @@ TEST_CASE("long_predictions limits the predicted words of long rows; its default
   CHECK(max_predicted_words(at_most_4 + "long_predictions = 7\n", 1) == 4);
   CHECK(max_predicted_words(at_most_4 + "long_predictions = 7\n", 2) == 7);
   CHECK(max_predicted_words("max_predictions = 5\n", 2) == 20);
-  CHECK(max_predicted_words("max_predictions = 1000\n", 1) == 8);   // no effective limit: mask_share (0.5) of 16 tokens
-  CHECK(max_predicted_words("max_predictions = 1000\n", 2) == 32);  // no effective limit: mask_share of 64 tokens
+  CHECK(max_predicted_words("max_predictions = 1000\n", 1) ==
+        8);  // no effective limit: mask_fraction (0.5) of 16 tokens
+  CHECK(max_predicted_words("max_predictions = 1000\n", 2) == 32);  // no effective limit: mask_fraction of 64 tokens
   CHECK(status_of([&] {
           RunConfig run = run_config(path, "[mlm]\nlong_predictions = 7\n");
           run.check_without_data();
@@ -173,5 +174,5 @@ TEST_CASE("the default limit of predicted words grows from 20 in rows of 128 to 
   run.train.batch.block = 128, run.train.batch.long_block = 512;
   CHECK(text::PretrainingOptions().max_predictions == 20);
   CHECK(run.max_long_row_predictions() ==
-        80);  // at least 0.15 * 512 = 76.8, so that mask_share (0.15) limits predictions
+        80);  // at least 0.15 * 512 = 76.8, so that mask_fraction (0.15) limits predictions
 }
