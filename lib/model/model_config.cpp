@@ -128,8 +128,8 @@ void ModelOptions::describe(Fields& f) {
           "vocabulary sorted by frequency; []: a single embedding table",
           between(1, 1 << 30));
   f.field("output_cutoffs", output_cutoffs,
-          "adaptive softmax: vocabulary indices that separate the head (the most frequent entries) and the tails; []: "
-          "a single softmax over the vocabulary",
+          "adaptive softmax: vocabulary indices that separate the first cluster (band), of the most frequent entries, "
+          "and the tails; []: a single softmax over the vocabulary",
           between(1, 1 << 30));
   f.field("cutoff_factor", cutoff_factor,
           "factor by which the embedding width shrinks from one cluster (band) of the adaptive input and the adaptive "
@@ -137,8 +137,9 @@ void ModelOptions::describe(Fields& f) {
           between(1, kMaxWidth));
   f.field("tied_projections", tied_projections,
           "use the transposed projections of the adaptive input embedding in the adaptive softmax");
-  f.field("project_head", project_head,
-          "add a projection of size (width, width) before the head of the adaptive softmax, as in Transformer-XL");
+  f.field("first_band_projection", first_band_projection,
+          "add a projection of size (width, width) before the first cluster (band) of the adaptive softmax, as in "
+          "Transformer-XL");
   f.field("scale_embedding", scale_embedding, "multiply token embeddings by the square root of the width");
   f.field("vocabulary_rows", vocabulary_rows, "number of rows of the token embedding; 0: the size of the vocabulary",
           between(0, 1 << 30));
@@ -172,12 +173,16 @@ namespace {
 
 // Returns the names of the backbones that support a key of [model].
 std::vector<std::string> backbones_with(const std::string& key) {
-  static const std::map<std::string, OptionGroup> groups{
-      {"model.input_cutoffs", OptionGroup::adaptive_input},   {"model.output_cutoffs", OptionGroup::adaptive_softmax},
-      {"model.cutoff_factor", OptionGroup::adaptive_softmax}, {"model.tied_projections", OptionGroup::adaptive_softmax},
-      {"model.project_head", OptionGroup::adaptive_softmax},  {"model.dropout_tail", OptionGroup::adaptive_softmax},
-      {"model.output_bias", OptionGroup::output_bias},        {"model.output_scale", OptionGroup::logit_scaling},
-      {"model.output_soft_cap", OptionGroup::logit_scaling},  {"model.residual", OptionGroup::parallel_residual}};
+  static const std::map<std::string, OptionGroup> groups{{"model.input_cutoffs", OptionGroup::adaptive_input},
+                                                         {"model.output_cutoffs", OptionGroup::adaptive_softmax},
+                                                         {"model.cutoff_factor", OptionGroup::adaptive_softmax},
+                                                         {"model.tied_projections", OptionGroup::adaptive_softmax},
+                                                         {"model.first_band_projection", OptionGroup::adaptive_softmax},
+                                                         {"model.dropout_tail", OptionGroup::adaptive_softmax},
+                                                         {"model.output_bias", OptionGroup::output_bias},
+                                                         {"model.output_scale", OptionGroup::logit_scaling},
+                                                         {"model.output_soft_cap", OptionGroup::logit_scaling},
+                                                         {"model.residual", OptionGroup::parallel_residual}};
   const std::vector<std::string> key_parts = split(key, '.');
   if (key_parts.size() > 2) return {key_parts[1]};  // a key of the section model.NAME
   std::vector<std::string> names = backbones().names();

@@ -83,7 +83,7 @@ struct ModelOptions {
   std::vector<int64_t> output_cutoffs;
   int64_t cutoff_factor = 4;
   bool tied_projections = false;
-  bool project_head = false;
+  bool first_band_projection = false;
   bool scale_embedding = true;
   int64_t vocabulary_rows = 0;
   bool score_padded_rows = false;

@@ -232,6 +232,11 @@ TEST_CASE("earlier keys of masked words and of questions configure the present k
         resolved_toml(model + "max_question_tokens = 20\nnum_best_answers = 3\nmax_answer_tokens = 9\n"));
 }
 
+TEST_CASE("the earlier key project_head configures first_band_projection", "[renamed]") {
+  const std::string section = "[model]\noutput_cutoffs = [10]\ntied = false\n";
+  CHECK(resolved_toml(section + "project_head = true\n") == resolved_toml(section + "first_band_projection = true\n"));
+}
+
 TEST_CASE("the table of renamed options contains --missing-share and no option of this version", "[renamed]") {
   CHECK(new_option_name("--missing-share") == "--missing-fraction");
   for (const char* option : {"--missing-fraction", "--threads", "", "missing-share"})

@@ -73,7 +73,7 @@ std::vector<std::string> table_configurations() {
        {"tied = false\n", "tied = false\noutput_bias = true\n", "vocabulary_rows = 37\nscore_padded_rows = true\n",
         "input_cutoffs = [10, 20]\noutput_cutoffs = [10, 20]\n",
         "input_cutoffs = [10, 20]\noutput_cutoffs = [10, 20]\ntied_projections = true\n",
-        "input_cutoffs = [10, 20]\noutput_cutoffs = [10, 20]\ntied = false\nproject_head = true\n",
+        "input_cutoffs = [10, 20]\noutput_cutoffs = [10, 20]\ntied = false\nfirst_band_projection = true\n",
         "input_cutoffs = [10, 20]\noutput_cutoffs = [10, 20]\ncutoff_factor = 1\n",
         "output_cutoffs = [10, 20]\ncutoff_factor = 1\ntied = false\n"})
     tomls.push_back(str("[model]\nlayers = 1\nwidth = 16\nffn = 24\n", bands, "[attention]\nheads = 4\n"));
