@@ -63,7 +63,7 @@ void BertOptions::describe(Fields& f) {
   f.field("labels", labels,
           "names of the classes, for model.bert.head=classes, in the order of the training shard; []: no names");
   f.field("next_sentence", next_sentence,
-          "with model.bert.head=words, predict also whether the second sentence follows the first");
+          "with model.bert.head=words: predict also whether the second sentence follows the first");
   f.choice("pooler", pooler, {{PoolerKind::tanh, "tanh"}, {PoolerKind::transform, "transform"}},
            "pooler of the task heads classes and number and of next_sentence, for the last hidden state h of the first "
            "token; tanh: tanh(W h + b), as in BERT; transform: norm(activation(W h + b)), as in ModernBERT");

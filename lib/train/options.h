@@ -38,10 +38,9 @@ struct OptimizerOptions {
             "weight decay; adamw, nag: decoupled, multiplied by the learning rate; sgd: L2, added to the gradient",
             at_least(0))
         .changeable();
-    f.field(
-        "decay_norms_and_biases", decay_norms_and_biases,
-        "with adamw, apply weight decay to layer norms and biases too, as in fairseq; false: to neither layer norms "
-        "nor biases, as in common PyTorch recipes");
+    f.field("decay_norms_and_biases", decay_norms_and_biases,
+            "with adamw: apply weight decay to layer norms and biases too, as in fairseq; false: to neither layer "
+            "norms nor biases, as in common PyTorch recipes");
     f.field("clip_norm", clip_norm, "maximum norm of the gradient of the mean loss; 0 disables gradient clipping",
             at_least(0))
         .changeable();
