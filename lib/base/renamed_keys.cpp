@@ -61,6 +61,7 @@ const std::map<std::string, std::string>& new_key_names() {
       {"model.classes", "model.bert.classes"},
       {"model.labels", "model.bert.labels"},
       {"model.next_sentence", "model.bert.next_sentence"},
+      {"model.ffn", "model.ffn_dim"},
       {"model.project_head", "model.first_band_projection"},
       {"mlm.mask_share", "mlm.mask_fraction"},
       {"mlm.short_share", "mlm.short_fraction"},

@@ -77,7 +77,7 @@ void ModelOptions::describe(Fields& f) {
   f.field("layers", layers, "number of layers; with backbone encoder-decoder, the number of decoder layers",
           between(1, 10000));
   f.field("width", width, "model width d, the size of hidden states", between(1, kMaxWidth));
-  f.field("ffn", ffn, "inner width of the feed-forward sublayers", between(1, kMaxWidth));
+  f.field("ffn_dim", ffn_dim, "inner width of the feed-forward sublayers", between(1, kMaxWidth));
   f.choice("norm", norm, {{Norm::pre, "pre"}, {Norm::post, "post"}, {Norm::around, "around"}, {Norm::output, "output"}},
            "position of norms; pre: before each sublayer; post: after each residual sum; around: before each sublayer "
            "and on its output, before the residual sum; output: only on the output of each sublayer");

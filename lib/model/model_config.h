@@ -65,7 +65,7 @@ struct ModelOptions {
   std::string backbone = "decoder";
   int64_t layers = 6;
   int64_t width = 512;
-  int64_t ffn = 2048;
+  int64_t ffn_dim = 2048;
   Norm norm = Norm::pre;
   nn::NormType norm_type = nn::NormType::layer;
   bool norm_bias = true;

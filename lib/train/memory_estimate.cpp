@@ -44,7 +44,7 @@ int64_t activation_bytes(const RunConfig& run, model::LanguageModel& model, int6
     const int64_t num_sublayers = is_cross ? 1 : 2, num_ffn_tensors = is_cross ? 0 : options.gated_ffn ? 3 : 2;
     const bool has_output_norms = options.norm == model::Norm::around || options.norm == model::Norm::output;
     int64_t sublayer_bytes = tokens * (element_bytes * 2 * (s.heads * s.key_size + s.value_heads * s.value_size) +
-                                       4 * 4 * options.width + element_bytes * num_ffn_tensors * options.ffn);
+                                       4 * 4 * options.width + element_bytes * num_ffn_tensors * options.ffn_dim);
     if (has_output_norms) sublayer_bytes += tokens * element_bytes * num_sublayers * options.width;
     if (!layer->reasons_not_fused(true).empty()) {
       // Attention probabilities in fp32, and, with dropout, also the probabilities after dropout.

@@ -36,7 +36,7 @@ BASE = """
 backbone = "decoder"
 layers = 1
 width = 64
-ffn = 64
+ffn_dim = 64
 [attention]
 heads = 4
 [train]

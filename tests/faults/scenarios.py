@@ -25,7 +25,7 @@ valid = "t.mhs"
 [model]
 layers = 2
 width = 16
-ffn = 16
+ffn_dim = 16
 dropout_ffn = 0.1
 [attention]
 heads = 4
@@ -42,7 +42,7 @@ validation.every = "50u"
 """
 
 
-SMALL = "--set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.batch.block=8 --set train.batch.tokens=32"
+SMALL = "--set model.layers=1 --set model.width=16 --set model.ffn_dim=16 --set attention.heads=2 --set train.batch.block=8 --set train.batch.tokens=32"
 # Settings of a model that mh-convert --to huggingface writes as a model of GPT-2.
 GPT2 = f"{SMALL} --set model.positions=learned --set model.max_positions=24 --set model.scale_embedding=false --set model.activation=gelu-tanh"
 # Settings of an encoder that answers questions.

@@ -431,7 +431,7 @@ class Stage:
     sections: str = ""
 
     def toml(self, size):
-        return (f"[model]\nlayers = {size.layers}\nwidth = {size.d}\nffn = {size.f}\n"
+        return (f"[model]\nlayers = {size.layers}\nwidth = {size.d}\nffn_dim = {size.f}\n"
                 f"[attention]\nheads = {size.h}\n{self.attention.format(n=size.n)}\n{self.sections}\n"
                 f"[train]\nbatch.block = {size.n}\nbatch.tokens = {size.batch_tokens}\n")
 

@@ -21,7 +21,7 @@ bert.embedding_norm = true
 init = "bert"
 layers = 2
 width = 32
-ffn = 64
+ffn_dim = 64
 bert.next_sentence = true
 [attention]
 heads = 4
@@ -252,7 +252,7 @@ expect 2 mh-eval generate $m --prompt t0w1 --length 3
 expect_refused() { expect "$1" mh-finetune "${@:3}" --out no; expect_stderr "$2"; [ ! -d no ] || fail "a folder is left"; }
 expect_refused 2 "word_accuracy, next_accuracy" --train t.mhs --valid v.mhs $go --set train.validation.metric=f1
 expect_refused 2 "updates or epochs" --train classes.mhs $go --set train.length=100t
-expect_refused 2 "encoder.layers.0.ffn.up.weight" --train classes.mhs $go --set model.ffn=32
+expect_refused 2 "encoder.layers.0.ffn.up.weight" --train classes.mhs $go --set model.ffn_dim=32
 expect_refused 3 "documents" --train classes.mhs $go --set "model.bert.head='words'" --set model.bert.classes=0 --set 'model.bert.labels=[]'
 expect_refused 2 "one name for each of the 2 classes" --train classes.mhs $go --set model.bert.classes=2
 expect_refused 2 "model.bert.classes" --train classes.mhs $go --set model.bert.classes=0 --set 'model.bert.labels=[]'

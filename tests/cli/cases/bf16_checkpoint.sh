@@ -3,7 +3,7 @@
 [ -n "$(command -v mh-convert || true)" ] || skip "mh-convert is not built"
 make_shards
 train() {
-  mh-train -q --train t.mhs --out "$1" --set model.layers=2 --set model.width=16 --set model.ffn=16 --set attention.heads=4 \
+  mh-train -q --train t.mhs --out "$1" --set model.layers=2 --set model.width=16 --set model.ffn_dim=16 --set attention.heads=4 \
     --set train.batch.block=16 --set train.batch.tokens=64 --set train.length=6u --set train.lr=0.01 "${@:2}"
 }
 train run --set attention.combiner=alphas

@@ -7,7 +7,7 @@ make_text 300 | mh-prep vocab --min-count 2 - > v2 2>/dev/null
 mh-prep lm --vocab v2 text -o other.mhs 2>/dev/null
 # train FOLDER SHARD OPTION…: trains a small model on SHARD in FOLDER.
 train() {
-  mh-train -q --train "$2" --valid "$2" --out "$1" --set model.layers=2 --set model.width=16 --set model.ffn=16 --set attention.heads=4 \
+  mh-train -q --train "$2" --valid "$2" --out "$1" --set model.layers=2 --set model.width=16 --set model.ffn_dim=16 --set attention.heads=4 \
     --set train.batch.block=16 --set train.batch.tokens=64 --set train.length=6u --set train.lr=0.01 "${@:3}"
 }
 train run t.mhs --set attention.combiner=alphas --set attention.mixer=mixhead-a --set train.checkpoint.every=2u --set train.checkpoint.retain=3

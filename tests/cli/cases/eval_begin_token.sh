@@ -25,7 +25,7 @@ json.dump(tokenizer, open("f/tokenizer.json", "w"))
 json.dump(["the cat", "a", "on the mat with the hat", "sat here", "the dog on the log"], open("texts.json", "w"))
 open("documents", "w").write("".join(json.dumps({"text": text}) + "\n" for text in json.load(open("texts.json"))))
 P
-tiny=(--set model.width=16 --set model.ffn=16 --set attention.heads=2 --set model.layers=2 --set train.batch.block=16
+tiny=(--set model.width=16 --set model.ffn_dim=16 --set attention.heads=2 --set model.layers=2 --set train.batch.block=16
   --set train.batch.tokens=32 --set train.length=20u --set train.lr=0.01)
 mh-prep lm -q --vocab f --document jsonl documents -o d.mhs
 mh-train -q "${tiny[@]}" --train d.mhs --out lm

@@ -77,7 +77,7 @@ t = load_file("run/best.safetensors")
 assert t["decoder.layers.0.self.query.weight"].shape == (16, 16) and len(t) > 10
 P
 # Blocks and prompts that exceed the maximum length of the model are refused before the first result.
-mh-train --train t.mhs --out short -q --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 \
+mh-train --train t.mhs --out short -q --set model.layers=1 --set model.width=16 --set model.ffn_dim=16 --set attention.heads=2 \
   --set attention.score=synthesizer-random --set attention.synthesizer-random.length=20 --set train.batch.block=16 \
   --set train.batch.tokens=64 --set train.length=2u
 m=short/last.safetensors

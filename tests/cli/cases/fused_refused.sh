@@ -4,7 +4,7 @@
 make_text 200 > text
 mh-prep vocab text > v 2>/dev/null
 mh-prep lm --vocab v text -o t.mhs 2>/dev/null
-printf '[model]\nlayers = 2\nwidth = 32\nffn = 16\n[attention]\nheads = 2\n[train]\nbatch.block = 16\nbatch.tokens = 64\nlength = "1u"\n' > c.toml
+printf '[model]\nlayers = 2\nwidth = 32\nffn_dim = 16\n[attention]\nheads = 2\n[train]\nbatch.block = 16\nbatch.tokens = 64\nlength = "1u"\n' > c.toml
 train() { mh-train -q --config c.toml --train t.mhs --out "$1" "${@:2}"; }
 train plain
 train mixed --set attention.mixer=mixhead-a

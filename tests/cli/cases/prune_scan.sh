@@ -7,7 +7,7 @@ mh-prep lm --vocab v text -o t.mhs 2>/dev/null
 make_text 150 | sed 's/w1/v1/g' > other
 mh-prep vocab other > v2 2>/dev/null
 mh-prep lm --vocab v2 other -o other.mhs 2>/dev/null
-printf '[model]\nlayers = 2\nwidth = 16\nffn = 16\n[attention]\nheads = 4\n[train]\nbatch.block = 16\nbatch.tokens = 64\nlength = "8u"\nlr = 0.01\n' > c.toml
+printf '[model]\nlayers = 2\nwidth = 16\nffn_dim = 16\n[attention]\nheads = 4\n[train]\nbatch.block = 16\nbatch.tokens = 64\nlength = "8u"\nlr = 0.01\n' > c.toml
 mh-train -q --config c.toml --train t.mhs --out run
 mh-train -q --config c.toml --train t.mhs --out mixed --set attention.mixer=mixhead-a
 a=run/last.safetensors b=mixed/last.safetensors

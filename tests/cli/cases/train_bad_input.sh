@@ -1,7 +1,7 @@
 # Invalid configurations and data: the message states what was expected and found, with the right exit status.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 make_shards
-printf '[model]\nlayers = 1\nwidth = 16\nffn = 16\n[attention]\nheads = 2\n[train]\nbatch.block = 16\nbatch.tokens = 64\nlength = "4u"\n' > c.toml
+printf '[model]\nlayers = 1\nwidth = 16\nffn_dim = 16\n[attention]\nheads = 2\n[train]\nbatch.block = 16\nbatch.tokens = 64\nlength = "4u"\n' > c.toml
 record_refused() { record "$1" mh-train --config c.toml --train t.mhs --out run "${@:2}"; [ ! -d run ] || fail "expected no output folder after an error; found one"; }
 record_refused 2 --set train.lrr=1
 record_refused 2 --set model.layers=two

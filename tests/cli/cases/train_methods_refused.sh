@@ -3,7 +3,7 @@
 make_text 200 > text
 mh-prep vocab text > v 2>/dev/null
 mh-prep lm --vocab v text -o t.mhs 2>/dev/null
-printf '[model]\nlayers = 1\nwidth = 16\nffn = 16\n[attention]\nheads = 2\n[train]\nbatch.block = 16\nbatch.tokens = 64\nlength = "4u"\n' > c.toml
+printf '[model]\nlayers = 1\nwidth = 16\nffn_dim = 16\n[attention]\nheads = 2\n[train]\nbatch.block = 16\nbatch.tokens = 64\nlength = "4u"\n' > c.toml
 expect_refused() {
   expect 2 mh-train --config c.toml --train t.mhs --out run "${@:2}"
   expect_stderr "$1"

@@ -16,9 +16,10 @@ length = "2u"
 C
 expect 0 mh-train --threads 1 --config old.toml --train t.mhs --out run --set train.clip=1.0 --set train.dropout_index=padded
 expect_stderr 'old.toml:8: train.block = 16 is a setting of an earlier version of multihead; write train.batch.block = 16 instead'
+expect_stderr 'old.toml:4: model.ffn = 16 is a setting of an earlier version of multihead; write model.ffn_dim = 16 instead'
 expect_stderr 'train.optimizer.rule = "adamw" and train.optimizer.decay_norms_and_biases = false'
 expect_stderr '--set train.clip: train.clip = 1.0 is a setting of an earlier version of multihead; write train.optimizer.clip_norm = 1.0 instead'
-[ "$(grep -c 'earlier version' err)" -eq 4 ] || fail "expected one warning for each of 4 old keys"
+[ "$(grep -c 'earlier version' err)" -eq 5 ] || fail "expected one warning for each of 5 old keys"
 ! grep -q '^clip = ' run/config.toml || fail "the run's configuration has an old key"
 # A run begun by an earlier version resumes to the same weights, without a warning.
 mkdir before
@@ -36,7 +37,7 @@ cat > new.toml <<'C'
 [model]
 layers = 1
 width = 16
-ffn = 16
+ffn_dim = 16
 [attention]
 heads = 2
 [train]

@@ -8,7 +8,7 @@ cat > c.toml <<'T'
 [model]
 layers = 2
 width = 64
-ffn = 128
+ffn_dim = 128
 dropout_embedding = 0.1
 dropout_attention = 0.1
 dropout_activation = 0.1

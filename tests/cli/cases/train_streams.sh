@@ -11,7 +11,7 @@ include = ["$ROOT/configs/backbones/transformer-xl.toml"]
 [model]
 layers = 3
 width = 32
-ffn = 64
+ffn_dim = 64
 transformer-xl.memory = 24
 dropout_ffn = 0.1
 [attention]
@@ -78,7 +78,7 @@ expect 2 mh-eval --memory 0 --streams 4 $m v.mhs
 expect 2 mh-eval --set model.layers=4 $m v.mhs
 expect 2 mh-eval --set train.lr=4 $m v.mhs
 expect 2 mh-eval --set model.mem=4 $m v.mhs
-mh-train -q --train t.mhs --out plain --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 \
+mh-train -q --train t.mhs --out plain --set model.layers=1 --set model.width=16 --set model.ffn_dim=16 --set attention.heads=2 \
   --set train.batch.block=16 --set train.batch.tokens=64 --set train.length=1u
 expect 2 mh-eval --memory 9 plain/last.safetensors v.mhs; expect_stderr "0 for a model without a memory"
 # mh-train refuses options that contradict streams, memories or Skip-Retain.

@@ -2,7 +2,7 @@
 # configuration file.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 make_shards
-printf '[model]\nlayers = 2\nwidth = 16\nffn = 16\n[attention]\nheads = 4\nmixer = "mixhead-a"\n[train]\nbatch.block = 16\nbatch.tokens = 64\nlr = 0.01\n' > c.toml
+printf '[model]\nlayers = 2\nwidth = 16\nffn_dim = 16\n[attention]\nheads = 4\nmixer = "mixhead-a"\n[train]\nbatch.block = 16\nbatch.tokens = 64\nlr = 0.01\n' > c.toml
 mh-train -q --config c.toml --train t.mhs --out first --set train.length=6u
 m=first/last.safetensors
 cp $m plain.safetensors

@@ -11,7 +11,7 @@ cat > c.toml <<'T'
 [model]
 layers = 2
 width = 64
-ffn = 128
+ffn_dim = 128
 dropout_ffn = 0.1
 [attention]
 heads = 4

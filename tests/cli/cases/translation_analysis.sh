@@ -13,7 +13,7 @@ backbone = "encoder-decoder"
 encoder-decoder.encoder_layers = 3
 layers = 2
 width = 16
-ffn = 16
+ffn_dim = 16
 [attention]
 heads = 4
 [train]
@@ -25,7 +25,7 @@ C
 mh-train -q --config c.toml --train p.mhs --out run
 mh-train -q --config c.toml --train p.mhs --out mixed --set 'attention.mixer="mixhead-a"' --set 'attention.combiner="mae"' \
   --set attention.mae.hidden=8 --set 'attention.encoder.self.mae.mean="full"'
-mh-train -q --train t.mhs --out lm --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=4 \
+mh-train -q --train t.mhs --out lm --set model.layers=1 --set model.width=16 --set model.ffn_dim=16 --set attention.heads=4 \
   --set train.batch.block=16 --set train.batch.tokens=64 --set train.length=2u
 m=run/last.safetensors mixed=mixed/last.safetensors lm=lm/last.safetensors
 

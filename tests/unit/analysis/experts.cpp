@@ -27,7 +27,7 @@ namespace {
 
 std::unique_ptr<model::LanguageModel> build_model(const std::string& attention) {
   Config config;
-  config.load_text("[model]\nlayers = 2\nwidth = 8\nffn = 16\n[attention]\nheads = 4\n" + attention, "test");
+  config.load_text("[model]\nlayers = 2\nwidth = 8\nffn_dim = 16\n[attention]\nheads = 4\n" + attention, "test");
   auto model = model::build_language_model(model::ModelConfig::read(config), {7}, at::kCPU);
   model->parameters().initialise(3);
   c10::NoGradGuard no_gradient;

@@ -93,7 +93,7 @@ at::Tensor causal_attention(int64_t count, int64_t n, double scale, uint64_t see
 
 std::unique_ptr<model::LanguageModel> build_model(const std::string& attention, const std::string& lines = "") {
   Config config;
-  config.load_text("[model]\nlayers = 2\nwidth = 12\nffn = 16\n" + lines + "[attention]\nheads = 3\n" + attention,
+  config.load_text("[model]\nlayers = 2\nwidth = 12\nffn_dim = 16\n" + lines + "[attention]\nheads = 3\n" + attention,
                    "test");
   auto model = model::build_language_model(model::ModelConfig::read(config), {7}, at::kCPU);
   model->parameters().initialise(3);

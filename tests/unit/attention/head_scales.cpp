@@ -132,7 +132,7 @@ TEST_CASE("layers and memories after a layer with variants process the rows of a
     const bool is_decoder = std::string(backbone) == "decoder";
     Config config;
     config.load_text(
-        str("[model]\nbackbone = '", backbone, "'\nlayers = 3\nwidth = ", width, "\nffn = 16\n",
+        str("[model]\nbackbone = '", backbone, "'\nlayers = 3\nwidth = ", width, "\nffn_dim = 16\n",
             is_decoder ? "" : "positions = 'none'\ntransformer-xl.memory = 6\n", "[attention]\nheads = 2\ncombiner = '",
             combiner, "'\n", is_decoder ? "" : "score = 'relative'\n"),
         "test");

@@ -26,6 +26,7 @@ std::string resolved_toml(const std::string& toml) {
 const char* kOldKeys = R"([model]
 backbone = "transformer-xl"
 positions = "none"
+ffn = 24
 encoder_layers = 0
 shared_embedding = false
 source_rows = 0
@@ -92,6 +93,7 @@ optimizer = "adam"
 const char* kNewKeys = R"([model]
 backbone = "transformer-xl"
 positions = "none"
+ffn_dim = 24
 [model.transformer-xl]
 memory = 8
 same_length = true

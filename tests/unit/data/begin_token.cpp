@@ -110,7 +110,7 @@ std::unique_ptr<model::LanguageModel> build(const std::string& toml) {
 }
 
 std::unique_ptr<model::LanguageModel> build_decoder() {
-  return build("[model]\nlayers = 2\nwidth = 8\nffn = 16\n[attention]\nheads = 2\n");
+  return build("[model]\nlayers = 2\nwidth = 8\nffn_dim = 16\n[attention]\nheads = 2\n");
 }
 
 bool contains(const std::string& text, const std::string& substring) {
@@ -215,7 +215,7 @@ TEST_CASE("the default position of the begin token follows from the vocabulary a
   const data::Text with_begin = documents.text(kEndOfLine, true), without_begin = documents.text(-1, true);
   const auto decoder = build_decoder(),
              transformer_xl = build(
-                 "[model]\nbackbone = 'transformer-xl'\npositions = 'none'\nlayers = 1\nwidth = 8\nffn = 16\n"
+                 "[model]\nbackbone = 'transformer-xl'\npositions = 'none'\nlayers = 1\nwidth = 8\nffn_dim = 16\n"
                  "transformer-xl.memory = 6\n[attention]\nheads = 2\nscore = 'relative'\n");
   const auto resolve = [](const data::Text& text, model::LanguageModel& model, Begin begin, int64_t memory = -1) {
     data::ScoringOptions options;

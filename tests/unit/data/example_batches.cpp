@@ -292,7 +292,7 @@ TEST_CASE("without data, a length in tokens is converted for texts, unknown for 
 namespace {
 
 const char* const kBertConfig =
-    "[model]\nbackbone = 'bert'\nnorm = 'post'\nlayers = 2\nwidth = 16\nffn = 24\nbert.segments = "
+    "[model]\nbackbone = 'bert'\nnorm = 'post'\nlayers = 2\nwidth = 16\nffn_dim = 24\nbert.segments = "
     "2\nbert.embedding_norm = "
     "true\n";
 
@@ -407,11 +407,11 @@ TEST_CASE(
       CHECK(p.master().equal(pretrained_model->parameters().find(p.name())->master()));
   // A partial load is refused if a parameter outside attention stages, pooler and task head is absent from the
   // checkpoint or has another shape there.
-  for (const char* change : {"[attention]\nheads = 4\nhead_size = 8\n", "ffn = 32\n[attention]\nheads = 4\n",
+  for (const char* change : {"[attention]\nheads = 4\nhead_size = 8\n", "ffn_dim = 32\n[attention]\nheads = 4\n",
                              "layers = 3\n[attention]\nheads = 4\n"}) {
     std::string toml = str(kBertConfig, change);
     if (const auto begin = toml.find("layers = 2\n"); std::string(change).find("layers") == 0) toml.erase(begin, 11);
-    if (const auto begin = toml.find("ffn = 24\n"); std::string(change).find("ffn") == 0) toml.erase(begin, 9);
+    if (const auto begin = toml.find("ffn_dim = 24\n"); std::string(change).find("ffn") == 0) toml.erase(begin, 13);
     auto incompatible_model = build(toml);
     CHECK(refusal([&] {
             model::compare_with_checkpoint(checkpoint, incompatible_model->parameters(), "--init m");

@@ -29,7 +29,7 @@ bool contains(const std::string& text, const std::string& substring) {
 }
 
 const char* kModelConfig =
-    "[model]\nbackbone = 'encoder-decoder'\nlayers = 1\nwidth = 16\nffn = 32\nnorm = 'pre'\ndropout_ffn = 0.1\n"
+    "[model]\nbackbone = 'encoder-decoder'\nlayers = 1\nwidth = 16\nffn_dim = 32\nnorm = 'pre'\ndropout_ffn = 0.1\n"
     "[attention]\nheads = 4\n[train]\nbatch.block = 12\nbatch.tokens = 120\nlr = 0.01\nvalidation.every = "
     "'1e'\nlog_every = "
     "'1e'\nlabel_smoothing = 0.1\n";

@@ -455,7 +455,7 @@ TEST_CASE("loading a checkpoint may override configuration keys that change no p
         task::score(*overridden_model.model, corpora::text_of(text, 0), options).nll);
   CHECK(
       contains(refusal([&] { load({"model.layers=3"}); }), "keep the names, shapes and head counts of all parameters"));
-  CHECK(contains(refusal([&] { load({"model.ffn=32"}); }), "(16, 16)"));
+  CHECK(contains(refusal([&] { load({"model.ffn_dim=32"}); }), "(16, 16)"));
   CHECK(
       contains(refusal([&] { load({"attention.mixer=mixhead-a"}); }), "the new parameter decoder.layers.0.self.mixer"));
   CHECK(contains(refusal([&] { load({"attention.score=dot-product"}); }), "no parameter of this name"));

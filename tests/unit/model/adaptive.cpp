@@ -196,7 +196,7 @@ TEST_CASE("parameter counts of models with adaptive input and softmax equal thos
   // padded to a multiple of 8; the 267,735 entries without padding give the same digits.
   auto baevski = [](const char* cutoffs, int64_t head_size, int64_t vocabulary_size) {
     return num_trainable_parameters(
-        str("[model]\nlayers = 16\nwidth = 1024\nffn = 4096\nfinal_norm = false\ntied_projections = true\n"
+        str("[model]\nlayers = 16\nwidth = 1024\nffn_dim = 4096\nfinal_norm = false\ntied_projections = true\n"
             "input_cutoffs = ",
             cutoffs, "\noutput_cutoffs = ", cutoffs, "\n[attention]\nheads = 8\nhead_size = ", head_size),
         vocabulary_size);
@@ -219,13 +219,13 @@ TEST_CASE("parameter counts of models with adaptive input and softmax equal thos
   };
   // Transformer-XL on WikiText-103, 151M. Bands as wide as the model have no projections, so that the adaptive softmax
   // adds only the weights and biases of the classes, one for each tail band, to a plain softmax.
-  CHECK(xl("layers = 16\nwidth = 410\nffn = 2100\ncutoff_factor = 1\n", "heads = 10\n", 267735) == 151107538);
+  CHECK(xl("layers = 16\nwidth = 410\nffn_dim = 2100\ncutoff_factor = 1\n", "heads = 10\n", 267735) == 151107538);
   // Transformer-XL on One Billion Word, 294M in the Mixhead paper: separate projections of input and output, also for
   // the first band.
-  CHECK(xl("layers = 18\nwidth = 1024\nffn = 4096\nfirst_band_projection = true\n", "heads = 8\n", 793471) ==
+  CHECK(xl("layers = 18\nwidth = 1024\nffn_dim = 4096\nfirst_band_projection = true\n", "heads = 8\n", 793471) ==
         294452082);
   // Skip Cross-Head on WikiText-103, 122M: nothing tied; bands of width 624, 156, 39 and 9.
-  CHECK(xl("layers = 15\nwidth = 624\nffn = 2496\nfirst_band_projection = true\ntied = false\n", "heads = 16\n",
+  CHECK(xl("layers = 15\nwidth = 624\nffn_dim = 2496\nfirst_band_projection = true\ntied = false\n", "heads = 16\n",
            267735) == 122215992);
 }
 
@@ -355,10 +355,11 @@ TEST_CASE("every trainable parameter has a nonzero gradient if a batch has token
       const std::string cutoffs = std::string(bands).find("input_cutoffs") == std::string::npos
                                       ? "input_cutoffs = [10, 20]\noutput_cutoffs = [10, 20]\n"
                                       : "output_cutoffs = [10, 20]\n";
-      auto model = build_language_model(parse_model_config(str("[model]\n", backbone, cutoffs, bands,
-                                                               "output_bias = true\nlayers = 1\nwidth = 16\nffn = 8\n"
-                                                               "[attention]\nheads = 2\n")),
-                                        {30}, at::kCPU);
+      auto model =
+          build_language_model(parse_model_config(str("[model]\n", backbone, cutoffs, bands,
+                                                      "output_bias = true\nlayers = 1\nwidth = 16\nffn_dim = 8\n"
+                                                      "[attention]\nheads = 2\n")),
+                               {30}, at::kCPU);
       model->parameters().initialise(1);
       at::Tensor tokens = at::arange(30, at::kLong).view({2, 15}), targets = (tokens + 7) % 30;
       model->loss(model->hidden(model::Input{tokens}, {}), {targets}, 0).smoothed.backward();
@@ -520,7 +521,7 @@ TEST_CASE("initial standard deviations of bands follow the initialisation scheme
 TEST_CASE("invalid options of bands are rejected with an error that names the key", "[adaptive]") {
   const std::string cutoff_lines = "input_cutoffs = [10, 20]\noutput_cutoffs = [10, 20]\n";
   auto build = [](const std::string& lines) {
-    build_language_model(parse_model_config("[model]\nlayers = 1\nwidth = 32\nffn = 8\n" + lines), {30}, at::kMeta);
+    build_language_model(parse_model_config("[model]\nlayers = 1\nwidth = 32\nffn_dim = 8\n" + lines), {30}, at::kMeta);
   };
   for (const auto& valid_toml :
        {std::string(), cutoff_lines, cutoff_lines + "tied_projections = true\n", cutoff_lines + "cutoff_factor = 1\n",

@@ -34,7 +34,7 @@ std::unique_ptr<model::LanguageModel> small_model(at::Device device, const std::
   Config config;
   // The activation is GELU, since rounding could move an input of ReLU across the step of its gradient.
   config.load_text(
-      "[model]\nlayers = 2\nwidth = 32\nffn = 64\ndropout_ffn = 0.2\ndropout_embedding = 0.1\n"
+      "[model]\nlayers = 2\nwidth = 32\nffn_dim = 64\ndropout_ffn = 0.2\ndropout_embedding = 0.1\n"
       "activation = 'gelu'\n" +
           extra_toml + "[attention]\nheads = 4\ndropout = 0.1\n",
       "test");

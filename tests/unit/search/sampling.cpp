@@ -21,7 +21,8 @@ namespace {
 std::unique_ptr<model::LanguageModel> build(const std::string& lines) {
   Config config;
   config.load_text(
-      "[model]\nlayers = 2\nwidth = 8\nffn = 16\n" + lines + "[attention]\nheads = 2\nscore = 'relative'\n", "test");
+      "[model]\nlayers = 2\nwidth = 8\nffn_dim = 16\n" + lines + "[attention]\nheads = 2\nscore = 'relative'\n",
+      "test");
   auto model = model::build_language_model(model::ModelConfig::read(config), {7}, at::kCPU);
   model->parameters().initialise(3);
   return model;

@@ -48,8 +48,8 @@ struct Sample {
   std::string model;  // TOML lines of [model]
 };
 
-const char* kBert = "backbone = 'bert'\nbert.segments = 2\nlayers = 1\nwidth = 8\nffn = 8\n";
-const char* kSmall = "layers = 1\nwidth = 8\nffn = 8\n";
+const char* kBert = "backbone = 'bert'\nbert.segments = 2\nlayers = 1\nwidth = 8\nffn_dim = 8\n";
+const char* kSmall = "layers = 1\nwidth = 8\nffn_dim = 8\n";
 
 std::vector<int32_t> bytes(const std::string& text) {
   std::vector<int32_t> numbers;

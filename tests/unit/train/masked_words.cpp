@@ -45,11 +45,12 @@ void write_shard(const std::string& path, const Documents& documents) {
 
 RunConfig run_config(const std::string& path, const std::string& extra_toml) {
   Config config;
-  config.load_text(str("[model]\nbackbone = 'bert'\npositions = 'learned'\nmax_positions = 64\nbert.segments = 2\n"
-                       "bert.embedding_norm = true\nlayers = 1\nwidth = 8\nffn = 8\n[attention]\nheads = 2\n[train]\n"
-                       "lr = 0.01\nbatch.rows = 4\nlength = '3u'\n[data]\ntrain = '",
-                       path, "'\nvalid = '", path, "'\n"),
-                   "test");
+  config.load_text(
+      str("[model]\nbackbone = 'bert'\npositions = 'learned'\nmax_positions = 64\nbert.segments = 2\n"
+          "bert.embedding_norm = true\nlayers = 1\nwidth = 8\nffn_dim = 8\n[attention]\nheads = 2\n[train]\n"
+          "lr = 0.01\nbatch.rows = 4\nlength = '3u'\n[data]\ntrain = '",
+          path, "'\nvalid = '", path, "'\n"),
+      "test");
   config.load_text(extra_toml, "extra");
   return RunConfig::read(config);
 }

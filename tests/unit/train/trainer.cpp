@@ -104,7 +104,8 @@ std::vector<int32_t> deterministic_text(int64_t count) {
 RunConfig tiny_run(const Folder& folder, const std::string& extra_toml) {
   Config config;
   config.load_text(
-      "[model]\nlayers = 1\nwidth = 16\nffn = 32\ndropout_ffn = 0.1\n[attention]\nheads = 2\n[train]\nbatch.block = "
+      "[model]\nlayers = 1\nwidth = 16\nffn_dim = 32\ndropout_ffn = 0.1\n[attention]\nheads = 2\n[train]\nbatch.block "
+      "= "
       "8\nbatch.tokens = 64\nlr = 0.01\n"
       "log_every = '1u'\n" +
           extra_toml + "\n[data]\ntrain = '" + folder.file("t.mhs") + "'\nvalid = '" + folder.file("t.mhs") + "'\n",
@@ -351,7 +352,7 @@ TEST_CASE("scoring a text in chunks scores every token exactly once for any cont
 
 TEST_CASE("scores are independent of the batch size and equal a token-by-token evaluation") {
   Config config;
-  config.load_text("[model]\nlayers = 1\nwidth = 16\nffn = 32\n[attention]\nheads = 2\n", "test");
+  config.load_text("[model]\nlayers = 1\nwidth = 16\nffn_dim = 32\n[attention]\nheads = 2\n", "test");
   auto model = model::build_language_model(model::ModelConfig::read(config), {6}, at::kCPU);
   model->parameters().initialise(1);
   std::vector<int32_t> text;

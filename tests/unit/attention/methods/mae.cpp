@@ -566,7 +566,8 @@ bool is_equal_in_row(const at::Tensor& is_dropped) {
 
 TEST_CASE("MAE samples one expert per row and layer in every backbone; with sample_unit = position, one per position",
           "[mae]") {
-  const std::string mae = "[attention]\nheads = 4\ncombiner = 'mae'\n", sizes = "layers = 2\nwidth = 32\nffn = 24\n";
+  const std::string mae = "[attention]\nheads = 4\ncombiner = 'mae'\n",
+                    sizes = "layers = 2\nwidth = 32\nffn_dim = 24\n";
   struct Case {
     std::string toml;
     bool is_encoder_only;

@@ -47,7 +47,7 @@ TEST_CASE("block coordinate descent trains gates only in some epochs, and other 
 TEST_CASE("the pattern of gates of experts matches no other gate", "[procedures]") {
   Config config;
   config.load_text(
-      "[model]\nlayers = 1\nwidth = 8\nffn = 8\ngated_ffn = true\n[attention]\nheads = 2\ncombiner = ['gates', "
+      "[model]\nlayers = 1\nwidth = 8\nffn_dim = 8\ngated_ffn = true\n[attention]\nheads = 2\ncombiner = ['gates', "
       "'mae']\ngates.input = true\nmae.hidden = 4\n",
       "test");
   const auto model = model::build_language_model(model::ModelConfig::read(config), {7}, at::kCPU);
