@@ -16,12 +16,12 @@ const std::map<std::string, std::string>& new_key_names() {
       {"train.only", "train.trainable"},
       {"train.record", "train.cuda_graph"},
       {"train.batching", "train.batch.order"},
-      {"train.block", "train.batch.block"},
+      {"train.block", "train.batch.sequence_length"},
       {"train.batch_tokens", "train.batch.tokens"},
       {"train.batch_rows", "train.batch.rows"},
       {"train.micro_tokens", "train.batch.micro_tokens"},
       {"train.alike", "train.batch.bucket_updates"},
-      {"train.long_block", "train.batch.long_block"},
+      {"train.long_block", "train.batch.long_sequence_length"},
       {"train.long_from", "train.batch.long_from"},
       {"train.betas", "train.optimizer.betas"},
       {"train.epsilon", "train.optimizer.epsilon"},
@@ -39,7 +39,7 @@ const std::map<std::string, std::string>& new_key_names() {
       {"train.period", "train.schedule.period"},
       {"train.period_growth", "train.schedule.period_growth"},
       {"train.period_shrink", "train.schedule.period_shrink"},
-      {"train.valid_block", "train.validation.block"},
+      {"train.valid_block", "train.validation.sequence_length"},
       {"train.valid_memory", "train.validation.memory"},
       {"train.validate_every", "train.validation.every"},
       {"train.validate_by", "train.validation.metric"},
@@ -68,6 +68,9 @@ const std::map<std::string, std::string>& new_key_names() {
       {"squad.best", "squad.num_best_answers"},
       {"squad.longest", "squad.max_answer_tokens"},
       {"squad.question", "squad.max_question_tokens"},
+      {"train.batch.block", "train.batch.sequence_length"},
+      {"train.batch.long_block", "train.batch.long_sequence_length"},
+      {"train.validation.block", "train.validation.sequence_length"},
       {"train.procedures.block-coordinate.first", "train.procedures.block-coordinate.first_gate_epoch"}};
   return table;
 }
@@ -181,7 +184,8 @@ std::vector<Assignment> convert_renamed(const Assignment& assignment, const std:
 }
 
 std::string new_option_name(const std::string& option) {
-  static const std::map<std::string, std::string> new_names{{"--missing-share", "--missing-fraction"}};
+  static const std::map<std::string, std::string> new_names{{"--block", "--sequence-length"},
+                                                            {"--missing-share", "--missing-fraction"}};
   const auto it = new_names.find(option);
   return it == new_names.end() ? "" : it->second;
 }

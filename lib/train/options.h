@@ -122,7 +122,7 @@ std::vector<std::string> validation_metrics();
 struct ValidationOptions {
   Length every{1, Length::Unit::epochs};
   std::string metric = "loss";
-  int64_t block = 0;
+  int64_t sequence_length = 0;
   int64_t memory = -1;
   int64_t patience = 0;
   double min_improvement = 0;
@@ -136,12 +136,12 @@ struct ValidationOptions {
             "train.validation.decode.*, or a score of the task, see mh-eval(1)",
             validation_metrics())
         .fixed_once_validated();
-    f.field("block", block, "sequence length for a text in validation, in tokens; 0: train.batch.block",
-            between(0, 1 << 20))
+    f.field("sequence_length", sequence_length,
+            "sequence length for a text in validation, in tokens; 0: train.batch.sequence_length", between(0, 1 << 20))
         .fixed_once_validated();
     f.field("memory", memory,
             "length of the Transformer-XL memory in validation, in tokens; -1: model.transformer-xl.memory + "
-            "train.batch.block - train.validation.block",
+            "train.batch.sequence_length - train.validation.sequence_length",
             between(-1, 1 << 24))
         .fixed_once_validated();
     f.field("patience", patience,

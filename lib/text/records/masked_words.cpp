@@ -47,9 +47,9 @@ PretrainingExamples::PretrainingExamples(Sequences sequences, const Tokenizer& t
   // Each segment needs at least one token.
   if (const int64_t min_length = num_special_tokens() + (options_.next_sentence ? 2 : 1);
       options_.max_length < min_length)
-    refuse_usage("train.batch.block",
+    refuse_usage("train.batch.sequence_length",
                  str("at least ", min_length, ", so that an input sequence has a token to predict"),
-                 str(options_.max_length), "raise train.batch.block");
+                 str(options_.max_length), "raise train.batch.sequence_length");
   uint32_t begin = 0;
   for (uint32_t sequence = 0; sequence < sequences_.ends.size(); ++sequence) {
     if (sequences_.length(sequence) > 0) continue;

@@ -33,7 +33,7 @@
 namespace mh::text {
 
 struct PretrainingOptions {
-  int64_t max_length = 128;  // maximum number of tokens of an input sequence; set by train.batch.block
+  int64_t max_length = 128;  // maximum number of tokens of an input sequence; set by train.batch.sequence_length
   double short_fraction = 0.1;
   double mask_fraction = 0.15;
   int64_t max_predictions = 20;
@@ -51,7 +51,8 @@ struct PretrainingOptions {
     f.field("max_predictions", max_predictions, "maximum number of predicted tokens in an input sequence", at_least(1));
     f.field("long_predictions", max_long_predictions,
             "maximum number of predicted tokens in an input sequence from update train.batch.long_from on; 0: "
-            "min(mlm.max_predictions, train.batch.block) * train.batch.long_block / train.batch.block, rounded up",
+            "min(mlm.max_predictions, train.batch.sequence_length) * train.batch.long_sequence_length / "
+            "train.batch.sequence_length, rounded up",
             at_least(0));
     f.field("whole_word", whole_word, "mask whole words: predict the pieces of a word all together or not at all");
   }

@@ -32,10 +32,10 @@ double context_score(const ParagraphWindow& window, int32_t token_index) {
 
 void WindowOptions::check(int64_t num_special_tokens) const {
   if (max_length <= max_question_tokens + num_special_tokens)
-    refuse_usage("train.batch.block",
+    refuse_usage("train.batch.sequence_length",
                  str("more than ", max_question_tokens + num_special_tokens,
                      " tokens, the limit squad.max_question_tokens plus ", num_special_tokens, " special tokens"),
-                 str(max_length), "raise train.batch.block, or lower squad.max_question_tokens");
+                 str(max_length), "raise train.batch.sequence_length, or lower squad.max_question_tokens");
 }
 
 std::string Paragraph::text_of(AnswerSpan span) const {

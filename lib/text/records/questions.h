@@ -26,7 +26,7 @@
 namespace mh::text {
 
 struct WindowOptions {
-  int64_t max_length = 384;  // maximum number of tokens of an input sequence; set by train.batch.block
+  int64_t max_length = 384;  // maximum number of tokens of an input sequence; set by train.batch.sequence_length
   int64_t stride = 128;
   int64_t max_question_tokens = 64;
   void describe(Fields& f) {

@@ -36,7 +36,7 @@ class ModelSize:
         return (f"include = '{bench_folder.parents[1]}/configs/backbones/modern-decoder.toml'\n"
                 f"[model]\nlayers = {self.layers}\nwidth = {self.d}\nffn_dim = {self.f}\nnorm_epsilon = {EPSILON}\n"
                 f"[attention]\nheads = {self.h}\nkey_value_heads = {self.g}\nrotary.base = {BASE}\n"
-                f"[train]\nbatch.block = {n}\nbatch.tokens = {batch_tokens}\n")
+                f"[train]\nbatch.sequence_length = {n}\nbatch.tokens = {batch_tokens}\n")
 
 
 EPSILON, BASE = 1e-5, 10000.0  # of the norms; of the rotary angles

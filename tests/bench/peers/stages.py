@@ -433,7 +433,7 @@ class Stage:
     def toml(self, size):
         return (f"[model]\nlayers = {size.layers}\nwidth = {size.d}\nffn_dim = {size.f}\n"
                 f"[attention]\nheads = {size.h}\n{self.attention.format(n=size.n)}\n{self.sections}\n"
-                f"[train]\nbatch.block = {size.n}\nbatch.tokens = {size.batch_tokens}\n")
+                f"[train]\nbatch.sequence_length = {size.n}\nbatch.tokens = {size.batch_tokens}\n")
 
     @property
     def is_composed(self):

@@ -78,7 +78,7 @@ max_positions = 32
 heads = 2
 [train]
 length = "2u"
-batch.block = 32
+batch.sequence_length = 32
 batch.rows = 4
 T
 mh-prep vocab -q --type wordpiece --size 60 text > pieces
@@ -89,7 +89,7 @@ awk 'NF { print "x\t" NR % 2 "\t\t" $0 }' text > glue/CoLA/dev.tsv
 head -n 9 glue/CoLA/dev.tsv > glue/CoLA/train.tsv
 expect 0 "$ROOT/data_scripts/glue" runs/data-cola cola bert/last.safetensors "$PWD/glue" 5
 expect_stderr "5 examples of cola, 5 labelled"
-sed -i 's/block = 128/block = 32/' configs/recipes/base/bert-fine-tuning.toml
+sed -i 's/sequence_length = 128/sequence_length = 32/' configs/recipes/base/bert-fine-tuning.toml
 compare 0 --corpus cola --init bert/last.safetensors plain mixhead-b+mixing-rate
 expect_stderr "run 4 of 4, 0 more to do"
 [ "$(cut -f 1,2,4,5,8,9 out | tail -n +2 | tr '\t\n' '  ')" = "plain cola 2 matthews - - mixhead-b+mixing-rate cola 2 matthews - - " ] || fail "$(cat out)"

@@ -97,7 +97,7 @@ cat > questions <<'J'
 {"data": [{"title": "T", "paragraphs": [{"context": "the caf\u00e9 cat  sat on the mat", "qas": [{"id": "q", "question": "who sat?",
   "answers": [{"text": "caf\u00e9 cat", "answer_start": 4}]}]}]}], "version": "1.1"}
 J
-options="--set train.batch.block=32 --set train.batch.rows=2 --set train.length=3u --set train.lr=1e-3 --threads 1"
+options="--set train.batch.sequence_length=32 --set train.batch.rows=2 --set train.length=3u --set train.lr=1e-3 --threads 1"
 for folder in roberta-4 modernbert-4; do
   m=$folder.safetensors
   mh-prep mlm -q --vocab $m documents -o mlm.mhs

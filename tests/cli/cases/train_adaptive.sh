@@ -25,7 +25,7 @@ dropout_tail = 0.2
 heads = 2
 [train]
 length = "24u"
-batch.block = 4
+batch.sequence_length = 4
 batch.tokens = 16
 batch.micro_tokens = 8
 checkpoint.every = "12u"

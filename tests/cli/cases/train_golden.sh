@@ -13,7 +13,7 @@ ffn_dim = 32
 [attention]
 heads = 4
 [train]
-batch.block = 16
+batch.sequence_length = 16
 batch.tokens = 64
 length = "2u"
 C

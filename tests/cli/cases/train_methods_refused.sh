@@ -3,7 +3,7 @@
 make_text 200 > text
 mh-prep vocab text > v 2>/dev/null
 mh-prep lm --vocab v text -o t.mhs 2>/dev/null
-printf '[model]\nlayers = 1\nwidth = 16\nffn_dim = 16\n[attention]\nheads = 2\n[train]\nbatch.block = 16\nbatch.tokens = 64\nlength = "4u"\n' > c.toml
+printf '[model]\nlayers = 1\nwidth = 16\nffn_dim = 16\n[attention]\nheads = 2\n[train]\nbatch.sequence_length = 16\nbatch.tokens = 64\nlength = "4u"\n' > c.toml
 expect_refused() {
   expect 2 mh-train --config c.toml --train t.mhs --out run "${@:2}"
   expect_stderr "$1"
@@ -48,9 +48,9 @@ expect_refused "no combiner after 'alphas', which mixes heads" --set 'attention.
 # Blocks longer than the maximum length of a synthesizer are refused.
 for s in synthesizer-dense synthesizer-random; do
   long="--set attention.score=$s --set attention.$s.length=12"
-  expect_refused "at most attention.$s.length, 12 tokens" $long; expect_stderr "train.batch.block"
-  expect_refused "train.validation.block" --valid t.mhs $long --set train.batch.block=12 --set train.validation.block=13
-  expect 0 mh-train --dry-run --config c.toml --train t.mhs $long --set train.batch.block=12
+  expect_refused "at most attention.$s.length, 12 tokens" $long; expect_stderr "train.batch.sequence_length"
+  expect_refused "train.validation.sequence_length" --valid t.mhs $long --set train.batch.sequence_length=12 --set train.validation.sequence_length=13
+  expect 0 mh-train --dry-run --config c.toml --train t.mhs $long --set train.batch.sequence_length=12
 done
 # Head rotation requires skip-retain.until=0u.
 xl="--set model.backbone=transformer-xl --set model.positions=none --set attention.score=relative"

@@ -15,7 +15,7 @@ optimizer = "adamw"
 length = "2u"
 C
 expect 0 mh-train --threads 1 --config old.toml --train t.mhs --out run --set train.clip=1.0 --set train.dropout_index=padded
-expect_stderr 'old.toml:8: train.block = 16 is a setting of an earlier version of multihead; write train.batch.block = 16 instead'
+expect_stderr 'old.toml:8: train.block = 16 is a setting of an earlier version of multihead; write train.batch.sequence_length = 16 instead'
 expect_stderr 'old.toml:4: model.ffn = 16 is a setting of an earlier version of multihead; write model.ffn_dim = 16 instead'
 expect_stderr 'train.optimizer.rule = "adamw" and train.optimizer.decay_norms_and_biases = false'
 expect_stderr '--set train.clip: train.clip = 1.0 is a setting of an earlier version of multihead; write train.optimizer.clip_norm = 1.0 instead'
@@ -43,7 +43,7 @@ heads = 2
 [train]
 length = "2u"
 [train.batch]
-block = 16
+sequence_length = 16
 tokens = 64
 C
 expect_converted() {  # OLD-ASSIGNMENT NEW-ASSIGNMENT OPTION...
@@ -62,3 +62,10 @@ expect_converted train.procedures.block-coordinate.first=1 'train.procedures.blo
 expect_converted train.regularisers.disagreement.of=positions 'train.regularisers.disagreement.property = "positions"'
 expect_converted train.regularisers.columns.of=columns 'train.regularisers.columns.subspace = "columns"' \
   --set train.regularisers.columns.type=subspace-overlap
+expect_converted train.batch.block=8 'train.batch.sequence_length = 8'
+expect_converted train.validation.block=8 'train.validation.sequence_length = 8' --valid t.mhs
+# The error for an option of an earlier version names the current option.
+for command in "mh-eval --block 8" "mh-eval --block=8" "mh-prune scan --block 8" "mh-spectrum --block 8" "mh-swap report --block 8"; do
+  expect 2 $command run/last.safetensors t.mhs
+  expect_stderr "found --block, the name of an option in earlier versions; write --sequence-length"
+done

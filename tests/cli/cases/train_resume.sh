@@ -18,7 +18,7 @@ heads = 4
 dropout = 0.1
 [train]
 length = "400u"
-batch.block = 16
+batch.sequence_length = 16
 batch.tokens = 256
 batch.micro_tokens = 128
 lr = 0.003

@@ -13,7 +13,7 @@ dropout_ffn = 0.1
 heads = 4
 [train]
 length = "12u"
-batch.block = 16
+batch.sequence_length = 16
 batch.tokens = 96
 lr = 0.003
 optimizer.clip_norm = 1.0

@@ -48,7 +48,7 @@ const std::vector<int32_t>& make_text() {
 
 AnalysisInput make_analysis_input(model::LanguageModel& model, const data::Corpus& text, int64_t batch = 0) {
   data::ScoringOptions scoring_options;
-  scoring_options.block = 6, scoring_options.batch = batch;
+  scoring_options.sequence_length = 6, scoring_options.batch = batch;
   return {model, text, scoring_options};
 }
 

@@ -109,11 +109,11 @@ trainable = ["attention"]
 cuda_graph = true
 [train.batch]
 order = "streams"
-block = 16
+sequence_length = 16
 tokens = 64
 rows = 3
 bucket_updates = 2
-long_block = 32
+long_sequence_length = 32
 long_from = "3u"
 micro_tokens = 32
 [train.optimizer]
@@ -137,7 +137,7 @@ period = "4u"
 period_growth = 2.0
 period_shrink = 0.5
 [train.validation]
-block = 4
+sequence_length = 4
 memory = 5
 every = "6u"
 metric = "bleu"
@@ -239,9 +239,17 @@ TEST_CASE("the earlier key project_head configures first_band_projection", "[ren
   CHECK(resolved_toml(section + "project_head = true\n") == resolved_toml(section + "first_band_projection = true\n"));
 }
 
-TEST_CASE("the table of renamed options contains --missing-share and no option of this version", "[renamed]") {
+TEST_CASE("the keys block and long_block of an earlier version configure the sequence lengths", "[renamed]") {
+  const std::string section = "[train]\nbatch.long_from = '3u'\n";
+  CHECK(resolved_toml(section + "batch.block = 16\nbatch.long_block = 32\nvalidation.block = 4\n") ==
+        resolved_toml(section + "batch.sequence_length = 16\nbatch.long_sequence_length = 32\n"
+                                "validation.sequence_length = 4\n"));
+}
+
+TEST_CASE("the table of renamed options contains options of earlier versions and none of this version", "[renamed]") {
   CHECK(new_option_name("--missing-share") == "--missing-fraction");
-  for (const char* option : {"--missing-fraction", "--threads", "", "missing-share"})
+  CHECK(new_option_name("--block") == "--sequence-length");
+  for (const char* option : {"--missing-fraction", "--sequence-length", "--blocks", "--threads", "", "missing-share"})
     CHECK(new_option_name(option).empty());
 }
 
@@ -261,11 +269,11 @@ TEST_CASE("keys of norms, residual connections, feed-forward sublayers and logit
 TEST_CASE("of several assignments to the old and the new name of a key, the last assignment wins", "[renamed]") {
   Config config;
   config.load_text("[train]\noptimizer = 'adamw'\nblock = 3\n", "test");
-  config.set("train.batch.block=4");
+  config.set("train.batch.sequence_length=4");
   config.set("train.block=5");
   config.set("train.optimizer=sgd");
   const RunConfig run = RunConfig::read(config);
-  CHECK(run.train.batch.block == 5);
+  CHECK(run.train.batch.sequence_length == 5);
   CHECK(run.train.optimizer.rule == "sgd");
 }
 

@@ -81,7 +81,7 @@ data::Examples examples(std::vector<int64_t> lengths, const std::string& head, i
 
 train::TrainOptions train_options(int64_t rows) {
   train::TrainOptions options;
-  options.batch.block = 64, options.batch.rows = rows, options.batch.tokens = 64;
+  options.batch.sequence_length = 64, options.batch.rows = rows, options.batch.tokens = 64;
   return options;
 }
 
@@ -275,7 +275,7 @@ TEST_CASE("without data, a length in tokens is converted for texts, unknown for 
   const auto updates = [](const char* backbone, const Length& length) {
     train::RunConfig run;
     run.model.model.backbone = backbone;
-    run.train.batch.block = 16, run.train.batch.tokens = 64;
+    run.train.batch.sequence_length = 16, run.train.batch.tokens = 64;
     return train::length_to_updates(length, run, nullptr);
   };
   for (const char* backbone : {"decoder", "encoder-decoder", "bert"}) {

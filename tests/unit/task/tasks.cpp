@@ -178,7 +178,7 @@ TEST_CASE("evaluation returns a finite loss and only scores that the task names"
     dataset->check(*model);
     CHECK(dataset->corpus().num_targets() > 0);
     task::EvaluationOptions options;
-    if (task->traits().has_text_order) options.scoring.block = 4;
+    if (task->traits().has_text_order) options.scoring.sequence_length = 4;
     const std::vector<std::string> task_scores = task::names_of(task->scores()),
                                    dataset_scores = dataset->score_names();
     for (const std::string& score : dataset_scores) {

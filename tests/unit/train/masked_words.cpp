@@ -72,18 +72,18 @@ TEST_CASE("training on short documents runs without errors for all row lengths f
   Folder folder;
   RandomSequence random(RandomStream(5, "short documents"));
   for (const bool next_sentence : {false, true})
-    for (int64_t block = next_sentence ? 5 : 3; block < 9; ++block) {
+    for (int64_t sequence_length = next_sentence ? 5 : 3; sequence_length < 9; ++sequence_length) {
       Documents documents(2 + random.uniform_below(4));
       for (auto& document : documents) {
         document.resize(1 + random.uniform_below(3));
         for (size_t& length : document) length = 1 + random.uniform_below(4);
       }
       documents.push_back({3});
-      const std::string path = folder.file("t.mhs"), out = folder.file(str("run", next_sentence, "-", block));
+      const std::string path = folder.file("t.mhs"), out = folder.file(str("run", next_sentence, "-", sequence_length));
       write_shard(path, documents);
-      INFO("block " << block << ", next_sentence " << next_sentence);
+      INFO("sequence length " << sequence_length << ", next_sentence " << next_sentence);
       runs::run(run_config(path, str("[model]\nbert.next_sentence = ", next_sentence ? "true" : "false",
-                                     "\n[train]\nbatch.block = ", block,
+                                     "\n[train]\nbatch.sequence_length = ", sequence_length,
                                      "\nbatch.tokens = 64\n[mlm]\nshort_fraction = 1.0\n")),
                 out);
     }
@@ -97,12 +97,12 @@ TEST_CASE("long_predictions limits the predicted words of long rows; its default
               Documents(40, std::vector<size_t>(20, 20)));  // 40 documents of 400 words, so that all rows are full
   const auto tokenizer = make_tokenizer();
   const auto max_predicted_words = [&](const std::string& extra_toml, int64_t update) {
-    const RunConfig run =
-        run_config(path,
-                   "[train]\nbatch.block = 16\nbatch.tokens = 64\nbatch.long_block = 64\nbatch.long_from "
-                   "= '2u'\n[mlm]\nshort_fraction "
-                   "= 0.0\nmask_fraction = 0.5\n" +
-                       extra_toml);
+    const RunConfig run = run_config(
+        path,
+        "[train]\nbatch.sequence_length = 16\nbatch.tokens = 64\nbatch.long_sequence_length = 64\nbatch.long_from "
+        "= '2u'\n[mlm]\nshort_fraction "
+        "= 0.0\nmask_fraction = 0.5\n" +
+            extra_toml);
     text::Tokenizers tokenizers;
     const TrainShards train_shards = open_train_shards(run.data, io::kDocumentsKind, tokenizers);
     const auto batches = batches_of(run, train_shards, tokenizers);
@@ -130,10 +130,11 @@ TEST_CASE("both phases of training mix two shards by the same weights, and a res
   write_shard(first_path, Documents(6, {5, 7, 4}));
   write_shard(second_path, Documents(9, {3, 9}));
   const auto config = [&](int num_updates) {
-    return run_config(first_path, str("[data]\ntrain = ['", first_path, "', '", second_path,
-                                      "']\n[train]\nbatch.block = 16\nbatch.tokens = 64\nbatch.long_block = "
-                                      "32\nbatch.long_from = '4u'\nlength = '",
-                                      num_updates, "u'\nschedule.length = '8u'\n"));
+    return run_config(first_path,
+                      str("[data]\ntrain = ['", first_path, "', '", second_path,
+                          "']\n[train]\nbatch.sequence_length = 16\nbatch.tokens = 64\nbatch.long_sequence_length = "
+                          "32\nbatch.long_from = '4u'\nlength = '",
+                          num_updates, "u'\nschedule.length = '8u'\n"));
   };
   const RunConfig run = config(8);
   text::Tokenizers tokenizers;
@@ -157,9 +158,10 @@ TEST_CASE("both phases of training mix two shards by the same weights, and a res
 
 TEST_CASE("a stored configuration without long_predictions applies max_predictions to long rows", "[masked-words]") {
   for (auto [text, expected] :
-       {std::pair("[train]\nbatch.long_block = 64\nbatch.long_from = '2u'\n[mlm]\nmax_predictions = 20\n", 20),
-        {"[train]\nbatch.long_block = 64\nbatch.long_from = '2u'\n[mlm]\nlong_predictions = 9\n", 9},
-        {"[train]\nbatch.block = 64\n[mlm]\nmax_predictions = 20\n", 0}}) {
+       {std::pair("[train]\nbatch.long_sequence_length = 64\nbatch.long_from = '2u'\n[mlm]\nmax_predictions = 20\n",
+                  20),
+        {"[train]\nbatch.long_sequence_length = 64\nbatch.long_from = '2u'\n[mlm]\nlong_predictions = 9\n", 9},
+        {"[train]\nbatch.sequence_length = 64\n[mlm]\nmax_predictions = 20\n", 0}}) {
     Config config;
     config.load_text(text, "config.toml");
     set_legacy_defaults(config);
@@ -172,7 +174,7 @@ TEST_CASE("a stored configuration without long_predictions applies max_predictio
 TEST_CASE("the default limit of predicted words grows from 20 in rows of 128 to 80 in rows of 512", "[masked-words]") {
   RunConfig run;
   run.model.model.backbone = "bert";
-  run.train.batch.block = 128, run.train.batch.long_block = 512;
+  run.train.batch.sequence_length = 128, run.train.batch.long_sequence_length = 512;
   CHECK(text::PretrainingOptions().max_predictions == 20);
   CHECK(run.max_long_row_predictions() ==
         80);  // at least 0.15 * 512 = 76.8, so that mask_fraction (0.15) limits predictions

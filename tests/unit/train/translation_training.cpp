@@ -30,12 +30,13 @@ struct PairTraining {
 
   RunConfig run_config(const std::string& extra_toml) const {
     Config config;
-    config.load_text(str("[model]\nbackbone = 'encoder-decoder'\nlayers = 2\nencoder-decoder.encoder_layers = 3\nwidth "
-                         "= 16\nffn_dim = "
-                         "16\n[attention]\nheads = 4\n[train]\nbatch.block = 11\nbatch.tokens = 150\nlr = 0.01\n"
-                         "validation.every = '1e'\nlog_every = '1e'\n[data]\ntrain = '",
-                         folder.file("t.mhs"), "'\nvalid = '", folder.file("t.mhs"), "'\n"),
-                     "test");
+    config.load_text(
+        str("[model]\nbackbone = 'encoder-decoder'\nlayers = 2\nencoder-decoder.encoder_layers = 3\nwidth "
+            "= 16\nffn_dim = "
+            "16\n[attention]\nheads = 4\n[train]\nbatch.sequence_length = 11\nbatch.tokens = 150\nlr = 0.01\n"
+            "validation.every = '1e'\nlog_every = '1e'\n[data]\ntrain = '",
+            folder.file("t.mhs"), "'\nvalid = '", folder.file("t.mhs"), "'\n"),
+        "test");
     config.load_text(extra_toml, "extra");
     return RunConfig::read(config);
   }
