@@ -9,9 +9,10 @@
 // shared parameters, swapping two heads of one layer changes nothing but their order. The optimiser's moments move only
 // if the caller passes them as extra tensors.
 //
-// A window, a soft cap and the slopes of ALiBi are options of a layer and do not move: a head that comes from another
-// layer then has the values of its new layer, and with ALiBi also a head that moves within a layer has the slope of its
-// new index.
+// The options of a layer do not move, such as its window, soft cap, scale, sink, rotary positions, position bias, mixer
+// and combiners: a head that comes from another layer then has the values of its new layer
+// (attention::AttentionLayer::differing_head_options(), about which mh-swap warns), and with ALiBi also a head that
+// moves within a layer has the slope of its new index.
 //
 // In a grouped layer (grouped-query attention), the keys and values of a group do not move: the query rows of a head
 // then attend to the keys and values of the group of their new head. SwapOptions::group_size swaps whole groups

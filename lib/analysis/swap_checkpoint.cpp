@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <functional>
+#include <set>
+#include <utility>
 
+#include "attention/layer.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "model/load.h"
@@ -29,6 +32,27 @@ std::vector<HeadPair> choose_pairs(const PairOptions& options,
     pairs.insert(pairs.end(), kind_pairs.begin(), kind_pairs.end());
   }
   return pairs;
+}
+
+std::string differing_layers_text(model::LanguageModel& model, const std::vector<HeadPair>& pairs) {
+  std::map<std::pair<AttentionKind, int64_t>, const attention::AttentionLayer*> layers;
+  for (const attention::AttentionLayer* layer : model.attention_layers())
+    layers[{layer->layer_spec().kind, layer->layer_spec().layer}] = layer;
+  // Layers of one kind that differ in the same options share one part of the text.
+  std::map<std::pair<AttentionKind, std::string>, std::set<std::pair<int64_t, int64_t>>> layers_by_keys;
+  for (const HeadPair& pair : pairs) {
+    const auto keys =
+        layers.at({pair.kind, pair.a.layer})->differing_head_options(*layers.at({pair.kind, pair.b.layer}));
+    if (!keys.empty()) layers_by_keys[{pair.kind, join(keys, ", ")}].insert(std::minmax(pair.a.layer, pair.b.layer));
+  }
+  std::vector<std::string> parts;
+  for (const auto& [kind_and_keys, layer_pairs] : layers_by_keys) {
+    const auto& [kind, keys] = kind_and_keys;
+    std::vector<std::string> texts;
+    for (const auto& [a, b] : layer_pairs) texts.push_back(str(a, " and ", b));
+    parts.push_back(str("layers ", join(texts, ", "), " of ", name_of(kind), " in ", keys));
+  }
+  return join(parts, "; ");
 }
 
 OptimizerMoments::OptimizerMoments(const io::Checkpoint& checkpoint, const nn::ParameterList& parameters,

@@ -1,5 +1,6 @@
-// The steps of mh-swap before and after the swap itself (swap.h): choosing the pairs of heads, reading the optimiser's
-// moments (whose heads can be swapped like the heads of the parameters), and writing the new checkpoint.
+// The steps of mh-swap before and after the swap itself (swap.h): choosing the pairs of heads, comparing the options of
+// their layers, reading the optimiser's moments (whose heads can be swapped like the heads of the parameters), and
+// writing the new checkpoint.
 #pragma once
 
 #include <map>
@@ -10,6 +11,7 @@
 #include "analysis/rotation.h"
 #include "base/file.h"
 #include "io/checkpoint.h"
+#include "model/language_model.h"
 #include "nn/parameter.h"
 
 namespace mh::analysis {
@@ -33,6 +35,12 @@ std::vector<HeadPair> choose_pairs(const PairOptions& options,
                                    const std::map<AttentionKind, std::vector<int64_t>>& head_counts,
                                    const std::map<AttentionKind, LayerScores>& scores);
 
+// Returns the layers of `pairs` whose attention options differ, with the keys of these options, as text for a warning:
+// "layers 0 and 5, 1 and 4 of decoder.self in attention.window". A swap leaves these options with their layers
+// (attention::AttentionLayer::differing_head_options()), so that the swapped heads compute other functions of their
+// parameters. Returns "" if the options of all pairs are equal.
+std::string differing_layers_text(model::LanguageModel& model, const std::vector<HeadPair>& pairs);
+
 // The optimiser's moments of each parameter in a training state.
 class OptimizerMoments {
  public:
@@ -49,8 +57,8 @@ class OptimizerMoments {
       names_by_parameter_;  // by parameter: names of its moments in tensors_
 };
 
-// Writes `checkpoint` to `sink` with the values of its parameters and moments replaced by those in `parameters` and in
-// `moments` (by tensor name). All other tensors, the order of the tensors and the metadata are unchanged. Closes the
+// Writes `checkpoint` to `sink`, with the values in `parameters` and in `moments` (by tensor name) in place of its
+// parameters and moments. All other tensors, the order of the tensors and the metadata are unchanged. Closes the
 // sink.
 void rewrite_checkpoint(ByteSink& sink, const io::Checkpoint& checkpoint, nn::ParameterList& parameters,
                         const std::map<std::string, at::Tensor>& moments);

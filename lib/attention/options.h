@@ -22,7 +22,7 @@ enum class Sink { none, learned, zero };
 // The options of one layer. AttentionOptions::describe() explains each key.
 struct AttentionOptions {
   int64_t heads = 8;
-  int64_t key_value_heads = 0;
+  int64_t kv_heads = 0;
   std::vector<int64_t> group_sizes = {};
   int64_t value_heads = 0;
   int64_t output_heads = 0;
@@ -79,6 +79,10 @@ class AttentionConfig {
   std::map<AttentionKind, AttentionOptions> kind_options_;
   std::map<std::pair<AttentionKind, int64_t>, AttentionOptions> layer_options_;
 };
+
+// Returns the keys, such as "window" or "rotary.base", of the options that both layers have with different values. A
+// stage that only one layer has counts as a difference in the key that chooses the stage, such as "transform".
+std::vector<std::string> differing_keys(const AttentionOptions& a, const AttentionOptions& b);
 
 // Returns the assignment, in the syntax of --set, that selects the stage `name` of a type, such as
 // `attention.mixer="mean"`; for a transform, a list of one name.

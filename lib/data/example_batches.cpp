@@ -39,7 +39,7 @@ class ExampleBatches : public Batches {
   // Splits the sorted rows `rows` of an update into consecutive micro-batches of minimal total cost, by dynamic
   // programming. The cost of a micro-batch is kMicroBatchCost plus its tokens, padding included. If
   // options_.micro_tokens is above 0, a micro-batch of more tokens has a single row.
-  std::vector<MicroBatch> micro_batches_of(int64_t update, const RowRange& rows) override {
+  std::vector<MicroBatch> micro_batches_of(int64_t update, const BatchRowRange& rows) override {
     select_rows(update);
     const int64_t end_row = rows.first_row + rows.num_rows;
     // Indexed by row r. `min_cost`: minimal cost of the rows [r, end_row); `micro_batch_end`: end of the first

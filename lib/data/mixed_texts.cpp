@@ -56,7 +56,7 @@ class MixedStreams : public MixedTextBatches {
     for (size_t i = 0; i < texts_.size(); ++i) {
       if (num_streams_[i] == 0)
         refuse_usage("data.weights", "a weight of at least one stream for each training shard",
-                     str("a share of ", fixed_decimal(shard_shares_[i], 4), " for ", names[i], " in ",
+                     str("a weight of ", fixed_decimal(shard_shares_[i], 4), " for ", names[i], " in ",
                          count_of(rows_per_update_, "stream"), " (train.batch.tokens / train.batch.block)"),
                      "raise train.batch.tokens, or raise this weight");
       if (texts_[i].num_tokens / num_streams_[i] < o.block)
@@ -134,7 +134,7 @@ const MixedTextBatches::UpdateRows& MixedTextBatches::cached_rows(int64_t update
 
 std::vector<int64_t> MixedTextBatches::row_costs(int64_t update) { return cached_rows(update).costs(); }
 
-std::vector<Batches::MicroBatch> MixedTextBatches::micro_batches_of(int64_t /*update*/, const RowRange& rows) {
+std::vector<Batches::MicroBatch> MixedTextBatches::micro_batches_of(int64_t /*update*/, const BatchRowRange& rows) {
   return split_rows(rows);
 }
 

@@ -1,5 +1,5 @@
-// Scoring protocols, which split a corpus into the rows on which a model is scored (n: tokens in a row,
-// c: context tokens):
+// Scoring protocols, which split a corpus into the rows on which a model is scored (n: tokens in a row, c: context
+// tokens):
 //
 //   independent-blocks  Text: consecutive blocks of n tokens, each scored without context: the first input of a block
 //                       is the token before it, and no earlier token is read.

@@ -110,14 +110,14 @@ void Batches::copy_base_members(const Batches& other) {
   shard_shares_ = other.shard_shares_;
 }
 
-std::vector<Batches::MicroBatch> Batches::split_rows(const RowRange& rows) const {
+std::vector<Batches::MicroBatch> Batches::split_rows(const BatchRowRange& rows) const {
   std::vector<MicroBatch> micro_batches;
   for (int64_t first = 0; first < rows.num_rows; first += rows_per_micro_batch_)
     micro_batches.push_back({rows.first_row + first, std::min(rows_per_micro_batch_, rows.num_rows - first)});
   return micro_batches;
 }
 
-std::vector<Batches::MicroBatch> TextBatches::micro_batches_of(int64_t /*update*/, const RowRange& rows) {
+std::vector<Batches::MicroBatch> TextBatches::micro_batches_of(int64_t /*update*/, const BatchRowRange& rows) {
   return split_rows(rows);
 }
 

@@ -12,11 +12,8 @@ const LlamaFamily kLlama{.model_type = "llama",
                          .has_mlp_bias = true};
 
 // Mistral: one window for all layers. The key is absent in files that mean the default, and null means no window.
-const LlamaFamily kMistral{.model_type = "mistral",
-                           .model_class = "MistralForCausalLM",
-                           .ffn = 14336,
-                           .key_value_heads = 8,
-                           .max_positions = 131072};
+const LlamaFamily kMistral{
+    .model_type = "mistral", .model_class = "MistralForCausalLM", .ffn = 14336, .kv_heads = 8, .max_positions = 131072};
 constexpr int64_t kMistralWindow = 4096;
 
 // Phi-3: fused projections, rotary positions that scale by longrope only, and heads of which a part may rotate.

@@ -32,8 +32,8 @@ struct LlamaFamily {
   int64_t ffn = 11008;
   int64_t layers = 32;
   int64_t heads = 32;
-  int64_t key_value_heads = 0;  // 0: as many as heads
-  int64_t head_size = 0;        // 0: width / heads
+  int64_t kv_heads = 0;   // 0: as many as heads
+  int64_t head_size = 0;  // 0: width / heads
   int64_t max_positions = 2048;
   double norm_epsilon = 1e-6;
   bool is_tied = false;

@@ -82,8 +82,8 @@ class T5 : public Architecture {
     result["attention.head_size"] =
         head_size.get<int64_t>() * result["attention.heads"].get<int64_t>() != width ? head_size : Json(0);
     read_ffn_form(config, result);
-    // The tied output layer of T5 reads the hidden states times width^(-1/2), that of T5 1.1 is not tied. transformers
-    // 5 writes tie_word_embeddings = true for both, and the difference as a key of its own.
+    // The tied output layer of T5 reads the hidden states times width^(-1/2); the output layer of T5 1.1 is not tied.
+    // transformers 5 writes tie_word_embeddings = true for both, and the difference as a key of its own.
     const bool scales_output = config.value("scale_decoder_outputs", result["model.tied"]);
     if (!scales_output && tensor_names.contains("lm_head.weight")) result["model.tied"] = false;
     result["model.output_scale"] = scales_output ? 1 / std::sqrt(static_cast<double>(width)) : 1.0;

@@ -21,7 +21,6 @@ namespace mh::io {
 
 struct Trailer;  // shard_format.h
 
-
 enum class Side { source, target };
 
 // The header of a shard, written before the first token.

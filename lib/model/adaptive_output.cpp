@@ -180,8 +180,8 @@ class AdaptiveOutput : public OutputLayer {
     return x * factors.flatten(0, 1).index_select(0, positions);
   }
 
-  // Returns the targets (N) of the head's softmax: a target in a tail is replaced by the class of
-  // the tail; a negative target stays negative.
+  // Returns the targets (N) of the head's softmax: a target in a tail is replaced by the class of the tail; a negative
+  // target stays negative.
   at::Tensor head_targets(const at::Tensor& targets, const std::vector<Bands::BandEntries>& band_targets) const {
     at::Tensor result = targets.flatten().to(at::kCPU, at::kLong, false, true);
     for (size_t b = 1; b < band_targets.size(); ++b) result.index_fill_(0, band_targets[b].positions, class_of(b));

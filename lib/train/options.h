@@ -136,15 +136,15 @@ struct ValidationOptions {
             "metric that selects the best model: loss, BLEU of translations decoded with the options "
             "train.validation.decode.*, or a score of the task, see mh-eval(1)",
             validation_metrics())
-        .fixed_once_validated();
+        .fixed_with_validation_set();
     f.field("block", block, "sequence length for a text in validation, in tokens; 0: train.batch.block",
             between(0, 1 << 20))
-        .fixed_once_validated();
+        .fixed_with_validation_set();
     f.field("memory", memory,
             "length of the Transformer-XL memory in validation, in tokens; -1: model.transformer-xl.memory + "
             "train.batch.block - train.validation.block",
             between(-1, 1 << 24))
-        .fixed_once_validated();
+        .fixed_with_validation_set();
     f.field("patience", patience,
             "number of successive validations without improvement that stops training; 0 disables early stopping",
             at_least(0))
@@ -154,7 +154,7 @@ struct ValidationOptions {
             "loss of examples, or score); 0: any improvement counts",
             at_least(0))
         .changeable();
-    f.section("decode", decode).fixed_once_validated();
+    f.section("decode", decode).fixed_with_validation_set();
   }
 };
 

@@ -27,7 +27,7 @@ class TwoPhaseBatches : public Batches {
     const auto [batches, phase_update] = phase_of(update);
     return batches->row_costs(phase_update);
   }
-  std::vector<MicroBatch> micro_batches_of(int64_t update, const data::RowRange& rows) override {
+  std::vector<MicroBatch> micro_batches_of(int64_t update, const data::BatchRowRange& rows) override {
     const auto [batches, phase_update] = phase_of(update);
     return batches->micro_batches_of(phase_update, rows);
   }
@@ -101,8 +101,9 @@ std::string describe_shards(const DataOptions& options, const std::vector<double
   std::vector<std::string> texts;
   for (size_t i = 0; i < shares.size(); ++i)
     texts.push_back(str(options.train_paths[i], " with weight ", fixed_decimal(shares[i], 4)));
-  return str("the training shards are mixed: ", join(texts, ", "),
-             options.weights.empty() ? "; data.weights is not set, so the weights are the shares of the targets" : "");
+  return str(
+      "the training shards are mixed: ", join(texts, ", "),
+      options.weights.empty() ? "; data.weights is not set, so the weights are the fractions of the targets" : "");
 }
 
 int64_t length_to_updates(const Length& length, const RunConfig& run, const Batches* batches) {

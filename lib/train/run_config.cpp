@@ -80,7 +80,8 @@ void RunConfig::check_without_data() const {
                  "set train.batch.order=streams, or model.transformer-xl.memory=0");
   if (train.validation.memory > 0 && memory == 0)
     refuse_usage("train.validation.memory", "0 for a model without a memory", str(train.validation.memory),
-                 "set model.transformer-xl.memory, or leave train.validation.memory out");
+                 "leave train.validation.memory out, or set model.backbone='transformer-xl' and "
+                 "model.transformer-xl.memory");
   if (memory > 0 && validation_memory() < 0)
     refuse_usage("train.validation.block",
                  str("at most ", memory + train.batch.block,

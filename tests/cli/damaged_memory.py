@@ -255,9 +255,9 @@ def make_inputs(tools):
 
 
 def write(name, make, size):
-    """Writes the file, in a process of its own, since the peak memory of a process includes that of the process that starts it. Returns
-    the size. For a name such as config.json/…, the file is config.json in the folder config.json, to which the function also copies
-    the other files that the tool needs."""
+    """Writes the file, in a process of its own, since the peak memory of a process includes the peak memory of the process that
+    starts it. Returns the size. For a name such as config.json/…, the file is config.json in the folder config.json, to which
+    the function also copies the other files that the tool needs."""
     path = pathlib.Path(name.split("/")[0])
     if path.suffix:
         path.mkdir(exist_ok=True)

@@ -71,7 +71,7 @@ void convert_from_huggingface(const Arguments& args) {
   check_output(args);
   nn::prepare_cpu(args.threads);
   const std::string folder = strip_slashes(args.files.front());
-  const conversion::Folder huggingface_folder(folder, {args.seed, args.keep_padded_rows});
+  const conversion::Folder huggingface_folder(folder, {args.seed, args.accepts_padding_rows});
   const model::LoadedModel& model = huggingface_folder.model();
   train::RunConfig run_config = train::RunConfig::parse(model.toml, folder);
   // Tools read their default block length from the configuration, so this length must not exceed the number of

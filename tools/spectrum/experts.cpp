@@ -161,6 +161,7 @@ void add_experts_subcommand(CLI::App& app, const std::shared_ptr<Arguments>& arg
                     require_show(*job, tokens_option, "tokens");
                     require_show(*job, min_count_option, "tokens");
                     require_show(*job, num_random_option, "scores");
+                    for (CLI::Option* option : job->metric.decoding_options()) require_show(*job, option, "scores");
                     job->args->store_values(fields.get());
                     job->metric.store_values();
                     nn::prepare_cpu(job->args->threads);

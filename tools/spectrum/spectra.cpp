@@ -23,8 +23,8 @@ using nlohmann::ordered_json;
 
 namespace {
 
-// Returns the values of --of that read a text if `reads_text`, otherwise those that read parameters, such as "alphas,
-// output-value or weight:NAME".
+// Returns the values of --of that read a text if `reads_text`, otherwise the values that read parameters, such as
+// "alphas, output-value or weight:NAME".
 std::string matrices_text(bool reads_text) { return join_alternatives(analysis::source_forms(reads_text)); }
 
 // Returns matrices_text() with a short explanation after each value.
@@ -195,20 +195,20 @@ PreparedSource prepare_source(const SpectraJob& job, const SpectraInputs& inputs
 
 // Runs the model over the text. The observers are the source and, for --dump, the attention dump.
 void observe_text(const SpectraJob& job, const SpectraInputs& inputs, const model::LoadedModel& model,
-                  const PreparedSource& prepared) {
-  const data::ScoringOptions& scoring_options = prepared.scoring_options;
+                  const PreparedSource& prepared_source) {
+  const data::ScoringOptions& scoring_options = prepared_source.scoring_options;
   const auto dataset = inputs.dataset_for(model);
   const analysis::AnalysisInput input{
       *model.model, dataset->corpus(), scoring_options, analysis::SideSelection::whole, progress_bar("spectra", "rows"),
       {},           inputs.group()};
   if (job.dump_path.empty()) {
-    analysis::run_with_observer(input, *prepared.source);
+    analysis::run_with_observer(input, *prepared_source.source);
     return model.require_unchanged_file();
   }
   analysis::AttentionDump dump(*model.model, scoring_options.sample.blocks, scoring_options.block,
                                scoring_options.block + scoring_options.memory);
   auto sink = open_sink(job.dump_path);
-  analysis::Observers observers({prepared.source.get(), &dump});
+  analysis::Observers observers({prepared_source.source.get(), &dump});
   analysis::run_with_observer(input, observers);
   model.require_unchanged_file();
   dump.write(*sink, {{"multihead.model", model.name},

@@ -53,9 +53,9 @@ std::string stage_rows() {
 }
 
 const char* text_of(ResumeRule rule) {
-  return rule == ResumeRule::changeable             ? "may change"
-         : rule == ResumeRule::fixed_once_validated ? "may change if the run has no validation"
-                                                    : "fixed";
+  return rule == ResumeRule::changeable                  ? "may change"
+         : rule == ResumeRule::fixed_with_validation_set ? "may change if the run has no validation"
+                                                         : "fixed";
 }
 
 std::string key_rows() {

@@ -104,10 +104,7 @@ namespace {
 // Returns the string at the key "text" of the JSON object in a line. `where`: file and line for messages.
 std::string text_of_json(std::string_view line, const std::string& where) {
   constexpr const char* kAdvice = "write one JSON object per line, with the text of a document at the key text";
-  require_sound_json(line, where, kAdvice);
-  const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
-  if (object.is_discarded()) refuse_input(where, "a JSON object", "invalid JSON", kAdvice);
-  if (!object.is_object()) refuse_input(where, "a JSON object", str("a JSON ", object.type_name()), kAdvice);
+  const auto object = parse_json_object<nlohmann::json>(line, where, kAdvice);
   const auto entry = object.find("text");
   if (entry == object.end() || !entry->is_string())
     refuse_input(where, "a string at the key 'text'",
@@ -217,7 +214,7 @@ void make_lm(const PrepArguments& arguments, const LmOptions& options) {
     refuse_usage("--document " + options.document,
                  "a vocabulary that encodes line ends within a document, such as the type byte-bpe or tokenizer-json",
                  "a vocabulary of the type " + tokenizer->type(),
-                 "leave --document out, or make a vocabulary with mh-prep vocab --type byte-bpe");
+                 "leave --document out, or make a vocabulary with mh-prep vocab --type byte-bpe --size 30000");
   if (tokenizer->takes_any_bytes() && arguments.crlf_handling == "normalise")
     refuse_usage("--crlf", "no --crlf normalise with a vocabulary of the type byte, which keeps all bytes",
                  "--crlf " + arguments.crlf_handling, "leave --crlf out");

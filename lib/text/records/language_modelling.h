@@ -14,8 +14,8 @@ namespace mh::text {
 
 constexpr const char* kTextKind = "language-model";  // the kind of the records (io/record_kind.h)
 
-// What a document is: a line; the lines between two blank lines; a file; the string at the key "text" of the JSON
-// object in each line. A blank line is empty or has only white space. The end of a file ends a document.
+// The unit of text that is a document: a line; the lines between two blank lines; a file; the string at the key "text"
+// of the JSON object in each line. A blank line is empty or has only white space. The end of a file ends a document.
 enum class DocumentUnit { line, blank_line, file, jsonl };
 // The value of --document for each unit, in the order of DocumentUnit.
 constexpr const char* kDocumentUnits[] = {"line", "blank-line", "file", "jsonl"};

@@ -146,7 +146,7 @@ class Questions {
   // Returns the position in input sequence `row` of its first paragraph token.
   int64_t paragraph_start(int64_t row) const;
   // Returns, for each paragraph token of input sequence `row`, whether this is the input sequence in which the token
-  // is scored: the first of those that give the token the most context.
+  // is scored: the first of the windows that give the token the most context.
   std::vector<bool> scored_tokens(int64_t row) const;
 
   const std::vector<Question>& questions() const { return questions_; }

@@ -336,23 +336,23 @@ void check(const PrepArguments& arguments, const TranslationOptions& options) {
 }
 
 // Returns the numbers of dropped pairs by reason, such as "3 empty, 12 long".
-std::string dropped_text(const std::map<std::string, uint64_t>& dropped) {
+std::string dropped_text(const std::map<std::string, uint64_t>& num_dropped) {
   std::vector<std::string> texts;
-  texts.reserve(dropped.size());
-  for (const auto& [reason, num_pairs] : dropped)
+  texts.reserve(num_dropped.size());
+  for (const auto& [reason, num_pairs] : num_dropped)
     texts.push_back(with_commas(static_cast<int64_t>(num_pairs)) + " " + reason);
   return join(texts, ", ");
 }
 
 // Returns advice for files of which every pair is dropped.
-std::string advice_on(const std::map<std::string, uint64_t>& dropped) {
+std::string advice_on(const std::map<std::string, uint64_t>& num_dropped) {
   static const std::map<std::string, std::string> kAdviceByReason{{"empty", "fill the empty lines"},
                                                                   {"short", "lower --min-length"},
                                                                   {"long", "raise --max-length"},
                                                                   {"ratio", "raise --max-ratio"}};
   std::vector<std::string> texts;
-  texts.reserve(dropped.size());
-  for (const auto& [reason, num_pairs] : dropped) texts.push_back(kAdviceByReason.at(reason));
+  texts.reserve(num_dropped.size());
+  for (const auto& [reason, num_pairs] : num_dropped) texts.push_back(kAdviceByReason.at(reason));
   return join(texts, ", or ");
 }
 

@@ -12,7 +12,7 @@ def measure(bench):
     yield fine_tuning(bench, pieces, "128 tokens each", lambda rng: 70, {"at random": ("", 1.2)}, [("sdpa", 128), ("eager", 128)])
     # The peer pads rows to 128 tokens, as the example script of transformers does, or to the longest row of a batch.
     yield fine_tuning(bench, pieces, "as long as MRPC's", lambda rng: min(60, max(5, round(rng.gauss(25, 6.4)))),
-                      {"at random": ("", 1.2), "alike": ("batch.bucket_updates = 16\n", 1.8)}, [("sdpa", 128), ("sdpa", 0)])
+                      {"at random": ("", 1.2), "with length bucketing": ("batch.bucket_updates = 16\n", 1.8)}, [("sdpa", 128), ("sdpa", 0)])
 
 
 def fine_tuning(bench, pieces, lengths, length_of, batchings, peers, warm=3, updates=10, batch=32):

@@ -41,4 +41,4 @@ record 2 mh-spectrum $m t.mhs --of mixing
 record 2 mh-spectrum $m --of weight:none
 record 2 mh-spectrum experts $m t.mhs
 golden_record refused-spectrum
-[ ! -e x ] || fail "a refused command left a file"
+[ ! -e x ] || fail "expected no file after an error; found one"

@@ -108,15 +108,15 @@ grep -q 'labels = \["c0", "c1", "c2"\]' ft/seed1/config.toml || fail "labels: $(
 mh-prep examples -q --vocab $m --text text --label label --labels c2,c1,c0 train.tsv > other.mhs
 expect 3 mh-eval ft/seed2/best.safetensors other.mhs; expect_stderr "in the model's order, c0, c1, c2"; expect_stderr "found c2, c1, c0"
 expect 0 mh-eval ft/seed2/best.safetensors other.mhs --set 'model.bert.labels=[]'
-expect 3 mh-finetune --train classes.mhs --valid other.mhs $go --out no; [ ! -d no ] || fail "a folder is left"
+expect 3 mh-finetune --train classes.mhs --valid other.mhs $go --out no; [ ! -d no ] || fail "expected no folder after an error; found one"
 # A shard without labels is refused for training, validation and pruning.
 cut -f 2 train.tsv > texts.tsv
 mh-prep examples -q --vocab $m --text text --labels c0,c1,c2 texts.tsv > bare.mhs
-expect 3 mh-finetune --train classes.mhs --valid bare.mhs $go --out no; [ ! -d no ] || fail "a folder is left"
+expect 3 mh-finetune --train classes.mhs --valid bare.mhs $go --out no; [ ! -d no ] || fail "expected no folder after an error; found one"
 expect 3 mh-prune scan ft/seed2/best.safetensors bare.mhs
-expect 3 mh-finetune --train bare.mhs $go --out no; [ ! -d no ] || fail "a folder is left"
+expect 3 mh-finetune --train bare.mhs $go --out no; [ ! -d no ] || fail "expected no folder after an error; found one"
 # Refuses a head without its number of classes, options of mh-eval for other tasks, and examples from a pipe.
-expect 2 mh-train --config c.toml --train classes.mhs --out no --set model.bert.head=classes; [ ! -d no ] || fail "a folder is left"
+expect 2 mh-train --config c.toml --train classes.mhs --out no --set model.bert.head=classes; [ ! -d no ] || fail "expected no folder after an error; found one"
 expect 2 mh-eval ft/seed2/best.safetensors classes.mhs --best-answers x
 expect 2 mh-eval ft/seed2/best.safetensors classes.mhs --per-token x
 expect 2 mh-eval ft/seed2/best.safetensors - < <(cat classes.mhs)
@@ -130,8 +130,8 @@ expect 2 mh-finetune --resume --out ft --seeds 4; expect_stderr "no folder ft/se
 expect 0 mh-finetune -q --resume --out ft --seeds 3 --threads 1; [ "$(wc -l < out)" -eq 6 ] || fail "$(cat out)"
 expect 2 mh-finetune --train classes.mhs --init - --seeds 2 --out no < $m
 # Each run reads the configuration again, so the configuration must be a file unless there is only one run.
-expect 2 mh-finetune --config - --train classes.mhs $go --seeds 2 --out no < c.toml; [ ! -d no ] || fail "a folder is left"
-expect 2 mh-finetune --config <(cat c.toml) --train classes.mhs $go --seeds 2 --out no; [ ! -d no ] || fail "a folder is left"
+expect 2 mh-finetune --config - --train classes.mhs $go --seeds 2 --out no < c.toml; [ ! -d no ] || fail "expected no folder after an error; found one"
+expect 2 mh-finetune --config <(cat c.toml) --train classes.mhs $go --seeds 2 --out no; [ ! -d no ] || fail "expected no folder after an error; found one"
 printf '[train]\nlength = "1u"\n' | mh-finetune -q --config - --train classes.mhs $go --seeds 1 --out single
 # The names of the classes survive the conversion to Hugging Face and back.
 mh-convert -q --to huggingface ft/seed2/best.safetensors named && mh-convert -q named > named.safetensors
@@ -249,20 +249,20 @@ expect 2 mh-eval generate $m --prompt t0w1 --length 3
 
 # Contradictory options are refused, and no folder is left.
 # expect_refused STATUS MESSAGE ARGUMENT…: mh-finetune must exit with STATUS and MESSAGE and leave no folder.
-expect_refused() { expect "$1" mh-finetune "${@:3}" --out no; expect_stderr "$2"; [ ! -d no ] || fail "a folder is left"; }
+expect_refused() { expect "$1" mh-finetune "${@:3}" --out no; expect_stderr "$2"; [ ! -d no ] || fail "expected no folder after an error; found one"; }
 expect_refused 2 "word_accuracy, next_accuracy" --train t.mhs --valid v.mhs $go --set train.validation.metric=f1
 expect_refused 2 "updates or epochs" --train classes.mhs $go --set train.length=100t
 expect_refused 2 "encoder.layers.0.ffn.up.weight" --train classes.mhs $go --set model.ffn=32
 expect_refused 3 "documents" --train classes.mhs $go --set "model.bert.head='words'" --set model.bert.classes=0 --set 'model.bert.labels=[]'
 expect_refused 2 "one name for each of the 2 classes" --train classes.mhs $go --set model.bert.classes=2
 expect_refused 2 "model.bert.classes" --train classes.mhs $go --set model.bert.classes=0 --set 'model.bert.labels=[]'
-expect 2 mh-train --config c.toml --train t.mhs --out no --set model.bert.segments=1; expect_stderr "at least 2, since a row of t.mhs has 2 segments"; [ ! -d no ] || fail "a folder is left"
+expect 2 mh-train --config c.toml --train t.mhs --out no --set model.bert.segments=1; expect_stderr "at least 2, since a row of t.mhs has 2 segments"; [ ! -d no ] || fail "expected no folder after an error; found one"
 expect_refused 2 "4 heads in layer 0, as in the checkpoint; found 2 heads" --train classes.mhs $go --set attention.heads=2
 # --train-only without `head` leaves the new output head untrained, with a warning.
 expect 0 mh-finetune --train classes.mhs $go --out gated --set train.length=1u --set attention.combiner=gates --train-only gates
 expect_stderr "keep their random initial values: "; expect_stderr "to train the output head, add head"
 expect 0 mh-finetune --train classes.mhs $go --out headed --set train.length=1u --set attention.combiner=gates --train-only gates,head
-! grep -q "keep their random initial values" err || fail "a warning about a head that is trained"
+! grep -q "keep their random initial values" err || fail "expected no warning about the head, which has been trained; found $(cat err)"
 ! grep -q perplexity headed/log.jsonl || fail "the log has the perplexity of a classifier"
 # Refuses block lengths, numbers of classes and keys that do not fit the model or its task, and shards and options of other tasks.
 expect_refused 2 "at least 5" --train t.mhs $go --set train.batch.block=4

@@ -98,7 +98,7 @@ train gated t.mhs --set attention.combiner=mae --set attention.mae.hidden=8
 expect 0 mh-convert --average gated/best.safetensors gated/last.safetensors -o gates
 expect_stderr "averaged 4 non-trainable tensors as well"
 record 2 mh-convert --fold gates -o x
-# Of a list of combiners, those after the last one without a matrix fold, also after pruning.
+# The combiners after the last combiner without a matrix fold, also after pruning.
 train listed t.mhs --set 'attention.combiner=["mae","gates"]' --set attention.mae.hidden=8
 grep -q 'combiner = \["mae", "gates"\]' listed/config.toml || fail "expected both combiners in the configuration of the run"
 mh-prune -q cut listed/best.safetensors --heads 0:1,1:2 -o listed_cut

@@ -2,32 +2,26 @@
 # recorded outputs of transformers, so PyTorch is not needed. Converting back and again gives the same model and the same tokens, and rows for
 # encoders have the special tokens of the vocabulary.
 [ -n "$(command -v mh-convert || true)" ] || skip "mh-convert is not built"
-encoders() { python3 -B "$ROOT/tests/cli/huggingface_encoders.py" "$@"; }
+. "$ROOT/tests/cli/huggingface_recorded.sh"
 programs=$(dirname "$(command -v mh-convert)")/../tests
-python3 - "$ROOT/tests/cli" > text <<'P'
-import sys
-sys.path.insert(0, sys.argv[1])
-from huggingface_recorded import TEXT
-print("\n".join(TEXT))
-P
-mapfile -t all < <(encoders names)
+recorded() { python3 -B "$ROOT/tests/cli/huggingface_encoders.py" "$@"; }
+huggingface_recorded text > text
+mapfile -t all < <(recorded names)
 [ ${#all[@]} -ge 7 ] || fail "expected at least 7 folders; found ${#all[@]}"
 # print MODEL FOLDER: prints the outputs of a model for the rows of FOLDER.
 print() { "$programs/model-print" --probabilities "$1" < "$2/rows"; }
 for folder in "${all[@]}"; do
   cp -r "$ROOT/tests/cli/recorded/$folder" .
-  encoders weights $folder
-  expect 0 mh-convert $folder -o $folder.safetensors; expect_stderr "entries of the vocabulary"
-  ! grep -q "warning" err || fail "$folder: a warning"
+  recorded weights $folder
+  convert_exactly $folder $folder.safetensors; expect_stderr "entries of the vocabulary"
   print $folder.safetensors $folder > printed
-  encoders compare $folder printed
+  recorded compare $folder printed
   mh-prep -q vocab --type tokenizer-json --from $folder -o $folder.v
   "$programs/token-ids" $folder.v < text | sed "s/ $//" > ids
-  cmp ids "$(encoders tokenizer $folder)/ids"
+  cmp ids "$(recorded tokenizer $folder)/ids"
   expect 0 mh-convert --to huggingface $folder.safetensors $folder.back; expect_stderr "in float32; all parameters"
-  encoders config $folder $folder.back
-  expect 0 mh-convert $folder.back -o again
-  ! grep -q "warning" err || fail "$folder.back: a warning"
+  recorded config $folder $folder.back
+  convert_exactly $folder.back again
   print again $folder | cmp - printed
   mh-prep -q vocab --type tokenizer-json --from $folder.back -o again.v
   cmp again.v $folder.v
@@ -36,12 +30,8 @@ done
 # A folder of a base model lacks the prefix of the names and may have a pooler without use; buffers of older versions are ignored; tied tensors may
 # be under either name.
 # copy_to_bad FOLDER CHANGE…: makes the folder `bad`, a copy of FOLDER with these changes of its tensors.
-copy_to_bad() { rm -rf bad; cp -r "$ROOT/tests/cli/recorded/$1" bad; encoders weights bad "${@:2}"; }
-while read -r folder changes; do
-  copy_to_bad $folder $changes
-  expect 0 mh-convert bad -o same
-  print same $folder | cmp - <(print $folder.safetensors $folder)
-done <<'T'
+copy_to_bad() { rm -rf bad; cp -r "$ROOT/tests/cli/recorded/$1" bad; recorded weights bad "${@:2}"; }
+expect_same_models <<'T'
 roberta-4 -roberta.
 roberta-4 +roberta.embeddings.word_embeddings.weight=lm_head.decoder.weight +lm_head.bias=lm_head.decoder.bias
 roberta-4 +roberta.embeddings.LayerNorm.bias=roberta.embeddings.position_ids +roberta.embeddings.LayerNorm.bias=roberta.pooler.dense.weight
@@ -50,11 +40,7 @@ roberta-untied-4 lm_head.bias=lm_head.decoder.bias
 modernbert-4 -model.
 modernbert-4 +model.embeddings.tok_embeddings.weight=decoder.weight
 T
-while IFS='|' read -r folder changes words; do
-  copy_to_bad $folder $changes
-  expect 3 mh-convert bad -o x; expect_stderr "$words"
-  [ ! -e x ] || fail "expected no output file after an error; found one"
-done <<'T'
+expect_refused_tensors <<'T'
 roberta-4|+roberta.embeddings.word_embeddings.weight=lm_head.decoder.weight ~lm_head.decoder.weight|tie_word_embeddings = false
 roberta-4|roberta.embeddings.position_embeddings.weight=roberta.embeddings.position_ids|embeddings.position_embeddings.weight
 roberta-classes-4|classifier.out_proj.weight=classifier.weight|the unknown tensor classifier.weight
@@ -63,16 +49,7 @@ modernbert-4|+model.final_norm.weight=model.layers.0.attn_norm.weight|the unknow
 T
 
 # Settings without an equivalent are refused by their keys.
-while IFS='|' read -r folder change words; do
-  copy_to_bad $folder
-  python3 - "$change" <<'P'
-import json, sys
-config = json.load(open("bad/config.json"))
-config.update(json.loads(sys.argv[1]))
-json.dump(config, open("bad/config.json", "w"))
-P
-  expect 3 mh-convert bad -o x; expect_stderr "$words"
-done <<'T'
+expect_refused_settings <<'T'
 roberta-4|{"pad_token_id": 0}|pad_token_id
 roberta-4|{"is_decoder": true}|is_decoder
 roberta-4|{"add_cross_attention": true}|add_cross_attention
@@ -116,10 +93,4 @@ mh-prep -q vocab --type byte documents -o byte.v
 expect 3 mh-prep mlm --vocab byte.v documents -o x; expect_stderr "a vocabulary of an encoder"
 
 # transformers computes the recorded outputs from the written folders, which need no other file.
-needs_peers
-[ -n "${MH_CHECK_PYTHONPATH:-}" ] || { echo "without transformers 4.57.1; compared with recorded outputs only"; exit 0; }
-if PYTHONPATH=$MH_CHECK_PYTHONPATH python3 -c 'import torch, transformers' 2>/dev/null; then
-  PYTHONPATH=$MH_CHECK_PYTHONPATH encoders peer "${all[@]}" 2>peer.err || { cat peer.err; fail "$MH_CHECK_PYTHONPATH"; }
-else
-  echo "without PyTorch; compared with recorded outputs only"
-fi
+compare_with_peers torch,transformers "${MH_CHECK_PYTHONPATH:-}" "${all[@]}"

@@ -21,9 +21,15 @@ expect_refused 3 "text" llama
 echo '{"model_type": "gpt2"}' > llama/config.json
 echo '{"weight_map": {"wte.weight": "pytorch_model-00001-of-00002.bin"}}' > llama/pytorch_model.bin.index.json
 expect_refused 3 "the file pytorch_model-00001-of-00002.bin, which the index lists" llama
+printf '{"weight_map": {"wte.weight": ' > llama/pytorch_model.bin.index.json
+expect_refused 3 "llama/pytorch_model.bin.index.json: byte 30: expected the rest of JSON with a weight_map" llama
 rm llama/pytorch_model.bin.index.json
 echo 'GPT' > llama/config.json
-expect_refused 3 "a JSON object" llama
+expect_refused 3 "llama/config.json: byte 0: expected a JSON object" llama
+printf '{"model_type": "gpt2", "n_he' > llama/config.json
+expect_refused 3 "llama/config.json: byte 28: expected the rest of a JSON object" llama
+printf '{"model_type": "gpt2",\n "n_head": None}\n' > llama/config.json
+expect_refused 3 "llama/config.json: byte 34: expected a JSON object" llama
 echo '{"model_type": "gpt2"}' > none/config.json
 expect_refused 3 "neither" none
 printf '{"model_type": "gpt2"}\0{"n_head": 3}' > llama/config.json

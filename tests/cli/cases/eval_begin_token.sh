@@ -80,8 +80,8 @@ for context in 0, 3:
         expected |= {begin + i: log_p for i, (_, log_p) in alone.items()}
     check(*evaluate("d.mhs", "document", 8, context), expected)
 
-# The inputs of a row of --begin block are those of a shard of lines, whose first token is predicted from the begin token and whose
-# line ends are begin tokens.
+# A row of --begin block has the inputs of a shard of lines, whose first token is predicted from the begin token and whose line ends
+# are begin tokens.
 expected, block, context = {}, 8, 3
 for scored_begin in range(0, len(tokens), block - context):
     row_begin = max(0, scored_begin - context)

@@ -46,7 +46,7 @@ assert [(row['prompt'], row['sample']) for row in rows] == [(p, s) for p in rang
 assert all(list(row) == ['prompt', 'sample', 'text'] for row in rows), rows
 assert ''.join(row['text'] + '\n' * (not row['text'].endswith('\n')) for row in rows) == open(sys.argv[2]).read(), rows
 P
-# With --stop-at-end a text is one line: the line of its prompt, with what follows up to the first line end.
+# With --stop-at-end a text is one line: the line of its prompt, with its continuation up to the first line end.
 mh-eval generate -q run/best.safetensors --prompts prompts --length 30 > long
 expect 0 mh-eval generate run/best.safetensors --prompts prompts --length 30 --stop-at-end
 [ "$(wc -l < out)" -eq 4 ] || fail "expected one line for each prompt"
@@ -87,9 +87,9 @@ expect_stderr "at most attention.synthesizer-random.length, 20 tokens"
 [ ! -s out ] && [ ! -e none.tsv ] || fail "scores were printed although the text is too long"
 expect 0 mh-eval generate $m --prompt "w1 w2" --length 18  # 1 line end + 2 + 18 tokens; the last is never an input, so 20 positions suffice
 expect 2 mh-eval generate $m --prompt "w1 w2" --length 19; expect_stderr "the prompt and --length together"; expect_stderr "20 tokens"
-[ ! -s out ] || fail "text was printed before the error"
+[ ! -s out ] || fail "expected no text before the error; found $(cat out)"
 printf 'w1\nw1 w2\n' > two
 expect 2 mh-eval generate $m --prompts two --length 19; expect_stderr "two:2 and --length together"
-[ ! -s out ] || fail "text was printed before the error"
+[ ! -s out ] || fail "expected no text before the error; found $(cat out)"
 expect 2 mh-eval generate $m --prompt "$(yes w1 | head -30 | tr '\n' ' ')" --length 1
 expect_stderr "at most attention.synthesizer-random.length"

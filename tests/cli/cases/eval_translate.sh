@@ -108,7 +108,7 @@ record_refused 2 generate $m --prompt w1
 record_refused 2 lm/last.safetensors t.mhs --beam 2
 record_refused 3 lm/last.safetensors p.mhs --beam 2
 record_refused 3 $m lm/last.safetensors p.mhs  # before the first model is scored
-# A shard with valid checksums whose target ids exceed the vocabulary: its header is that of another shard.
+# A shard with valid checksums whose target ids exceed the vocabulary: it has the header of another shard.
 mh-prep vocab --size 9 t > few.vocab 2>/dev/null
 mh-prep translation -q --source-vocab sv --target-vocab few.vocab s t -o few.mhs
 mh-train -q --threads 1 --config c.toml --train few.mhs --out fewrun --set train.length=1u

@@ -55,7 +55,7 @@ expect 0 mh-finetune -q --init $m --train-only 'decoder.norm.*,*.0.ffn.up.bias' 
 list_changed names_
 [ "$(tr '\n' ' ' < names)" = "decoder.layers.0.ffn.up.bias decoder.norm.bias decoder.norm.weight " ] || fail "changed tensors: $(cat names)"
 
-# Refuses --seeds without --out, and another combiner than that of the checkpoint.
+# Refuses --seeds without --out, and another combiner than the checkpoint has.
 expect 2 mh-finetune --init $m --train new.mhs --seeds 2
 expect 2 mh-finetune --init $m $go --out x --set attention.combiner=concatenate; [ ! -d x ] || fail "expected no output folder after an error; found one"
 

@@ -39,7 +39,7 @@ P
 expect 0 mh-prune cut --unit group --by weight-norm --data t.mhs --count 1 $model -o by.safetensors
 expect_stderr "pruned heads"
 
-# A query head is cut without its key/value head, which the other heads of the group still read.
+# A query head is pruned without its key/value head, which the other heads of the group still read.
 expect 0 mh-prune cut --heads 0:0,1:5 $model -o head.safetensors
 expect_stderr "key/value heads per layer 2 2 -> 2 2"
 for pruned in small head; do
@@ -50,8 +50,8 @@ for pruned in small head; do
   rm -r trained
 done
 
-# Two groups of a layer that swap all their parameters compute the same model; single heads of a group, too. A second swap
-# restores the file.
+# A model computes the same after two groups of a layer, or two heads of a group, have exchanged all their parameters. A
+# second swap restores the file.
 expect 0 mh-eval --format json $model t.mhs
 mv out before.json
 for swap in "--unit group --pairs decoder.self:0.0-0.1" "--pairs decoder.self:0.3-0.5"; do

@@ -111,6 +111,7 @@ cp -r run resumed; cp $h resumed/last.safetensors
 resume="mh-train -q --threads 1 --resume --set train.length=3u --set data.train=$out/t.mhs"
 status=0; untouched --readable $out -- $resume --out resumed 2>err || status=$?
 [[ $status = 0 || $status = 3 ]] || fail "expected exit status 0 or 3 after a resume from a hostile training state; found $status"
+[ "$status" = 0 ] || record_error 3 err "$resume --out resumed"
 expect 0 untouched --readable $out -- $resume --out run
 
 # A symbolic link in a run folder is refused, since the run would change the target of the link.

@@ -30,7 +30,7 @@ P
 }
 # check_near_scores NAME KEYS MODEL DECISIONS: fails unless the scores on $device (file NAME) agree with the scores on the CPU (file
 # NAME.cpu). A loss or a perplexity may differ by the rounding errors of a forward pass of MODEL with at most KEYS keys.
-# Each rounding error is that of a product of split numbers on a GPU (kSplitProductError of tests/oracle/tolerance.h). Any other score is a mean over
+# Each rounding has the error of a product of split numbers on a GPU (kSplitProductError of tests/oracle/tolerance.h). Any other score is a mean over
 # DECISIONS decisions, such as predicted classes or translated sentences, and may differ by the weight of one decision.
 check_near_scores() {
   with_tolerance - "$@" <<'P' || fail "$1: the scores on $device differ from the scores on the CPU"

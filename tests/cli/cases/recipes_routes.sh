@@ -132,7 +132,7 @@ for i in $(seq 20); do printf 'line %02d\303\251\n' "$i"; done > enwik8
 [ "$(wc -c < enwik8)" -eq 200 ] || fail "$(wc -c < enwik8) bytes"
 print_commands enwik8 '^head' 'whole' | sed 's/90000000/178/; s/10000000/22/; s/5000000/11/g' > route
 bash -euo pipefail route 2> log || fail "the commands for enwik8 failed: $(cat log)"
-mh-prep info train.mhs | grep -qx 'vocabulary	256' || fail "the vocabulary differs from that of skip-cross-head/table1"
+mh-prep info train.mhs | grep -qx 'vocabulary	256' || fail "expected the vocabulary of skip-cross-head/table1; found another"
 for s in train valid test; do
   mh-prep info $s.mhs | grep -qx "tokens	$(tr -d '\n' < $s | wc -c)" || fail "$s without line feeds: $(mh-prep info $s.mhs)"
   mh-prep info $s-whole.mhs | grep -qx "tokens	$(wc -c < $s)" || fail "$s: $(mh-prep info $s-whole.mhs)"

@@ -143,7 +143,7 @@ for row in csv.DictReader(open("kept/spectrum.tsv"), delimiter="\t"):
     # A point of the curve is a quotient of sums of at most n values; the errors in the mean of n points are independent.
     assert abs(curve.mean() - float(row["area"])) <= tolerance.chain_bound(n, largest_share)
     effective = numpy.exp(-(share * numpy.log(numpy.maximum(share, 1e-300))).sum(-1)).mean()
-    # With respect to a share s, the derivative of the entropy is at most |ln s| + 1; that of its exponential is `effective` times as large.
+    # With respect to a fraction s, the derivative of the entropy is at most |ln s| + 1; the derivative of its exponential is `effective` times as large.
     assert abs(effective - float(row["effective_rank"])) <= effective * n * error * largest_share * (1 - math.log(tolerance.FP32))
     stable = ((values ** 2).sum(-1) / values[:, 0] ** 2).mean()
     # With respect to σ and to σ_1, Σ σ² / σ_1² has the derivatives 2 σ / σ_1² and -2 Σ σ² / σ_1³.

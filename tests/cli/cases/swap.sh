@@ -74,6 +74,17 @@ expect_stdout '"seed":null'
 expect 0 mh-swap report --help
 expect_stdout "--blocks"
 
+# A warning names the layers with different options, which a swap does not move, and these options.
+train options --set attention.decoder.self.1.window=3 --set attention.decoder.self.1.soft_cap=20
+o=options/last.safetensors
+expect 0 mh-swap -q $o --pairs decoder.self:0.0-2.0,decoder.self:1.3-0.1,decoder.self:1.0-0.2,decoder.self:1.1-2.1 -o swapped-options
+[ "$(cat err)" = "mh-swap: warning: swapped heads compute with the attention options of their new layers, which differ: layers 0 and 1, 1 and 2 of decoder.self in attention.soft_cap, attention.window" ] \
+  || fail "expected one warning about two options of two pairs of layers; found $(cat err)"
+expect 0 mh-swap -q $o --pairs decoder.self:0.0-1.0 --dry-run
+expect_stderr "layers 0 and 1 of decoder.self in attention.soft_cap, attention.window"
+expect 0 mh-swap -q $o --pairs decoder.self:0.0-2.0 -o same-options
+[ ! -s err ] || fail "expected no warning about layers with equal options; found $(cat err)"
+
 # mh-swap report prints the discrepancy of the heads of each layer, and its change between two models.
 expect 0 mh-swap report $m once.safetensors t.mhs --blocks 5 --format json
 with_tolerance - <<'P'

@@ -7,7 +7,7 @@ printf '[model]\nlayers = 1\nwidth = 16\nffn = 16\n[attention]\nheads = 2\n[trai
 expect_refused() {
   expect 2 mh-train --config c.toml --train t.mhs --out run "${@:2}"
   expect_stderr "$1"
-  [ ! -d run ] || fail "a folder is left"
+  [ ! -d run ] || fail "expected no folder after an error; found one"
 }
 r=train.procedures.head-rotation
 expect_refused "a shard to rank heads on" --set $r.mode=hard

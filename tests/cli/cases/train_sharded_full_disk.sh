@@ -16,6 +16,7 @@ in_processes 1 2 with_full_disk mh-train -q --threads 1 --resume --out run --set
 [ $((SECONDS - start)) -lt 60 ] || fail "expected the end of both processes within 60 s; found $((SECONDS - start)) s"
 grep -q "File too large" err.0 || fail "expected the cause in the message of rank 0; found $(cat err.0)"
 grep -q "rank 0" err.1 || fail "expected the name of rank 0 in the message of rank 1; found $(cat err.1)"
+record_error 1 err.0 "mh-train -q --threads 1 --resume --out run --set train.length=30u, rank 0 of 2"
 cmp before run/last.safetensors
 [ -z "$(find run -name '*.part*')" ] || fail "expected no partial file; found one"
 in_processes 0 2 mh-train -q --threads 1 --resume --out run --set train.length=12u

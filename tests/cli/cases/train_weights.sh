@@ -1,5 +1,6 @@
 # Training on several shards that are mixed by weight: a run that is killed by SIGKILL and resumed ends with the same
-# weights, bit for bit, as an uninterrupted run; two processes draw the rows of one; the log has the epochs of each shard.
+# weights, bit for bit, as an uninterrupted run; two processes draw the same rows as one process; the log has the epochs of
+# each shard.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 . "$ROOT/tests/cli/processes.sh"
 make_shards

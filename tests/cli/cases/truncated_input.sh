@@ -25,6 +25,7 @@ expect_truncated_refused() {
   [ "$status" -eq 3 ] || fail "expected exit status 3; found $status: ${*:3}"
   expect_stderr "short: expected a file that keeps its size while the tool reads it; found a file that another program has shortened; restore the file"
   [ "$(wc -l < err)" -eq 1 ] || fail "expected one line on stderr: ${*:3}"
+  record_error 3 err "${*:3}"
   [ ! -e none ] && [ "$(echo ./none.part*)" = './none.part*' ] || fail "expected no output: ${*:3}"
 }
 mh-convert -q --average $m --dtype bfloat16 -o narrow

@@ -180,7 +180,7 @@ TEST_CASE("ablating a head that the model does not have is a usage error that st
                     Catch::Contains("a head from 0 to 2"));
 }
 
-TEST_CASE("score_ablations() ablates heads in addition to those of a HeadMaskGuard, whose destructor unmasks its heads",
+TEST_CASE("score_ablations() ablates heads in addition to the heads of a HeadMaskGuard, whose destructor unmasks them",
           "[ablation]") {
   auto model = build_model("", "");
   const auto text = make_text(40);

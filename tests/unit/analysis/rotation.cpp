@@ -134,8 +134,10 @@ TEST_CASE("a swap moves entry (i, j) of a head mixing matrix only if heads i and
   const std::map<int64_t, int64_t> from_n{{1, 3}, {2, 0}}, from_m{{3, 1}, {0, 2}};
   for (int64_t i = 0; i < 4; ++i)
     for (int64_t j = 0; j < 4; ++j) {
-      auto expected = [&](const std::string& own, const std::string& other, const std::map<int64_t, int64_t>& from) {
-        return from.count(i) > 0 && from.count(j) > 0 ? before.at(other)[from.at(i)][from.at(j)] : before.at(own)[i][j];
+      auto expected = [&](const std::string& own_name, const std::string& other_name,
+                          const std::map<int64_t, int64_t>& from) {
+        return from.count(i) > 0 && from.count(j) > 0 ? before.at(other_name)[from.at(i)][from.at(j)]
+                                                      : before.at(own_name)[i][j];
       };
       CHECK(at::equal(after.at(m)[i][j], expected(m, n, from_n)));
       CHECK(at::equal(after.at(n)[i][j], expected(n, m, from_m)));
@@ -255,6 +257,42 @@ TEST_CASE("a swap of missing or repeated heads, or between layers of different s
   CHECK_NOTHROW(swap_with("", {true, true}));
 }
 
+TEST_CASE("layers differ in the options that a swap does not move, and not in sizes, numbers of heads and biases",
+          "[rotation]") {
+  const auto differing_keys = [](const std::string& a, const std::string& b) {
+    const std::map<AttentionKind, int64_t> one_layer{{AttentionKind::decoder_self, 1}};
+    LayerStack stack(a, one_layer), other_stack(b, one_layer);
+    const auto layer_of = [](LayerStack& s) -> const attention::AttentionLayer& {
+      return *s.layers.at(AttentionKind::decoder_self)[0];
+    };
+    return layer_of(stack).differing_head_options(layer_of(other_stack));
+  };
+  using Keys = std::vector<std::string>;
+  const std::string heads = "heads = 3\n", rotary = heads + "transform = ['rotary']\n";
+  for (const char* options : {"", "head_size = 4\n", "bias = false\n", "output_bias = 'false'\n", "value_size = 5\n",
+                              "scale = 0.5\n", "key_value_heads = 1\n"})
+    CHECK(differing_keys(heads, heads + options).empty());
+  CHECK(differing_keys(heads, "heads = 6\nhead_size = 4\n").empty());
+  CHECK(differing_keys(heads, "heads = 6\n") == Keys{"attention.scale"});  // 1/√2 instead of 1/√4
+  for (const auto& [options, key] : std::map<std::string, std::string>{{"dropout = 0.5\n", "dropout"},
+                                                                       {"mixer = 'mean'\n", "mixer"},
+                                                                       {"normaliser = 'sigsoftmax'\n", "normaliser"},
+                                                                       {"pairing = 'cross-head'\n", "pairing"},
+                                                                       {"position_bias = 'alibi'\n", "position_bias"},
+                                                                       {"scale = 0.25\n", "scale"},
+                                                                       {"score = 'relative'\n", "score"},
+                                                                       {"sink = 'zero'\n", "sink"},
+                                                                       {"soft_cap = 20.0\n", "soft_cap"},
+                                                                       {"transform = ['rotary']\n", "transform"},
+                                                                       {"window = 3\n", "window"}}) {
+    INFO(options);
+    CHECK(differing_keys(heads, heads + options) == Keys{"attention." + key});
+    CHECK(differing_keys(heads + options, heads) == Keys{"attention." + key});
+  }
+  CHECK(differing_keys(rotary, rotary + "window = 3\n[attention.rotary]\nbase = 500.0\nsize = 2\n") ==
+        Keys{"attention.rotary.base", "attention.rotary.size", "attention.window"});
+}
+
 TEST_CASE("RotationSchedule swaps heads and swaps them back before the epochs of the published example", "[rotation]") {
   const RotationSchedule schedule{2, 4, 1, 20};
   std::vector<int64_t> swaps, undos;
@@ -280,7 +318,7 @@ TEST_CASE("the modes hard, soft and released of head rotation select the pairs o
   // With three layers, the middle layer has no partner.
   CHECK(to_strings(pair_soft(kind, scores, 2, 0)) ==
         std::vector<std::string>{"decoder.self:0.1-2.2", "decoder.self:0.3-2.1"});
-  CHECK(to_strings(pair_released(kind, scores, 1)) ==
+  CHECK(to_strings(pair_as_in_released_code(kind, scores, 1)) ==
         std::vector<std::string>{"decoder.self:0.1-2.1", "decoder.self:0.3-2.3", "decoder.self:0.0-2.0",
                                  "decoder.self:0.2-2.2"});
   // t_max limits the pairs of layers to the t_max outermost pairs; 0: no limit.
@@ -344,7 +382,7 @@ TEST_CASE("every mode of head rotation selects disjoint pairs, and the modes har
       }
     }
     const int64_t released_k = largest_k(PairSelection::released, head_counts);
-    check_disjoint(pair_released(AttentionKind::decoder_self, scores, released_k));
+    check_disjoint(pair_as_in_released_code(AttentionKind::decoder_self, scores, released_k));
     check_disjoint(pair_random(AttentionKind::decoder_self, head_counts, num_pairs, random));
   }));
   RandomSequence random_sequence(RandomStream(5, "x"), 1), same_random(RandomStream(5, "x"), 1),

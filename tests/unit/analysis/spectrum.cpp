@@ -187,7 +187,7 @@ void check_mean_ranks(const SpectraEntry& entry, const at::Tensor& matrices, dou
 
 TEST_CASE("singular_values() equals Jacobi rotations on random matrices and refuses matrices that are not finite",
           "[spectrum]") {
-  CHECK(rc::check("singular values of matrices of random shape and rank equal those of Jacobi rotations", [] {
+  CHECK(rc::check("singular values of matrices of random shape and rank equal the results of Jacobi rotations", [] {
     const auto m = *rc::gen::inRange(1, 40), n = *rc::gen::inRange(1, 40), rank = *rc::gen::inRange(1, 12);
     const auto kind = *rc::gen::inRange(0, 3);
     const auto seed = *rc::gen::inRange<uint64_t>(1, 1000);
@@ -375,7 +375,7 @@ TEST_CASE("singular_values_of_product() equals the singular values of the produc
   }
 }
 
-TEST_CASE("spectra of attention, logits and mixing matrices equal those of the observed matrices", "[spectrum]") {
+TEST_CASE("spectra of attention, logits and mixing matrices follow from the observed matrices", "[spectrum]") {
   c10::NoGradGuard no_gradient;
   for (const char* attention : {"", "mixer = 'mixhead-b'\n", "mixer = 'talking-heads'\n", "score = 'relative'\n"}) {
     INFO(attention);

@@ -551,8 +551,7 @@ std::unique_ptr<SpectrumSource> collect_spectra(const AnalysedModel& analysed_mo
 
 }  // namespace
 
-TEST_CASE("spectra and entropies of sentences equal those of their attention matrices without padding",
-          "[translation]") {
+TEST_CASE("spectra and entropies of sentences follow from their attention matrices without padding", "[translation]") {
   const AnalysedModel analysed_model("");
   const auto observed = observe_pairs(analysed_model);
   for (const int64_t tokens : {1, 70, 4096}) {
@@ -664,10 +663,11 @@ TEST_CASE("spectra of logits and mixing matrices equal plain loops, and can be r
   }
   CHECK(collect_spectra(analysed_model, "alphas", 1)->entries().size() == 14);
   CHECK(collect_spectra(analysed_model, "alphas", 1, {AttentionKind::encoder_self})->entries().size() == 6);
-  const AnalysedModel mixed_encoder("[attention.encoder.self]\nmixer = 'mixhead-a'\n");
-  CHECK(collect_spectra(mixed_encoder, "before-mixing", 4096)->entries().size() == 3);
-  CHECK(status_of([&] { collect_spectra(mixed_encoder, "before-mixing", 4096, {AttentionKind::decoder_cross}); }) == 2);
-  CHECK(status_of([&] { collect_spectra(mixed_encoder, "mixing", 4096, {AttentionKind::decoder_cross}); }) == 2);
+  const AnalysedModel mixing_encoder("[attention.encoder.self]\nmixer = 'mixhead-a'\n");
+  CHECK(collect_spectra(mixing_encoder, "before-mixing", 4096)->entries().size() == 3);
+  CHECK(status_of([&] { collect_spectra(mixing_encoder, "before-mixing", 4096, {AttentionKind::decoder_cross}); }) ==
+        2);
+  CHECK(status_of([&] { collect_spectra(mixing_encoder, "mixing", 4096, {AttentionKind::decoder_cross}); }) == 2);
 }
 
 TEST_CASE("the expert report of an encoder counts source words by sentence, without end-of-sentence symbols",

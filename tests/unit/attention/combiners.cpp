@@ -50,7 +50,7 @@ struct CombinerRecorder : layers::RecordingObserver, Subscriber<HeadWeightObserv
 };
 
 // Returns the result (B, ho, T, dv), in double precision, of one combiner for heads z (B, hv, T, dv), by plain loops.
-// The weights of a combiner that only scales heads are those of `single`, a layer with this combiner alone, for the
+// A combiner that only scales heads has the weights that `single`, a layer with this combiner alone, computes for the
 // input x.
 at::Tensor combine_by_loops(Layer& single, const at::Tensor& z, const at::Tensor& x,
                             const nn::ForwardContext& forward_context) {

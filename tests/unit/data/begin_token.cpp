@@ -40,12 +40,12 @@ struct Documents {
       ends.push_back(static_cast<int64_t>(tokens.size()));
     }
   }
-  // Returns a text with the begin token `begin_id` that reads `tokens`; `is_divided`: whether the text has the ends of
-  // the documents.
-  data::Text text(int32_t begin_id, bool is_divided) const {
+  // Returns a text with the begin token `begin_id` that reads `tokens`; `has_document_ends`: whether the text has the
+  // ends of the documents.
+  data::Text text(int32_t begin_id, bool has_document_ends) const {
     data::Text text = corpora::text_of(tokens, kEndOfLine);
     text.begin_id = begin_id;
-    if (is_divided) text.document_ends = std::make_shared<const std::vector<int64_t>>(ends);
+    if (has_document_ends) text.document_ends = std::make_shared<const std::vector<int64_t>>(ends);
     return text;
   }
 };
@@ -57,10 +57,11 @@ using Predictions = std::map<int64_t, std::pair<std::vector<int64_t>, int64_t>>;
 Predictions expected_predictions(const Documents& documents, const data::Text& text, const data::ScoringOptions& o) {
   Predictions predictions;
   const auto token = [&](int64_t i) { return int64_t{documents.tokens[static_cast<size_t>(i)]}; };
-  const bool is_divided = o.begin == Begin::document && text.document_ends != nullptr;
+  const bool has_document_ends = o.begin == Begin::document && text.document_ends != nullptr;
   int64_t begin = 0;  // first token of the document, or of the text
   for (int64_t i = 0; i < text.num_tokens; ++i) {
-    if (is_divided && std::find(documents.ends.begin(), documents.ends.end(), i) != documents.ends.end()) begin = i;
+    if (has_document_ends && std::find(documents.ends.begin(), documents.ends.end(), i) != documents.ends.end())
+      begin = i;
     if (o.begin != Begin::none && token(i) == text.begin_id) continue;
     int64_t scored_begin = begin;  // first scored token of the row
     while (scored_begin + o.block - o.context <= i) scored_begin += o.block - o.context;

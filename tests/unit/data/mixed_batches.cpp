@@ -63,8 +63,8 @@ std::vector<std::tuple<size_t, int64_t, int64_t>> row_keys(MixedTextBatches& bat
 
 }  // namespace
 
-TEST_CASE("mixed blocks: a shard's blocks occur once in each of its own epochs, and shares follow the weights",
-          "[mixed]") {
+TEST_CASE("mixed blocks: a shard's blocks occur once in each of its own epochs, and fractions follow the weights",
+          "[mixtures]") {
   CHECK(rc::check([] {
     const auto num_shards = *rc::gen::inRange<size_t>(1, 4);
     std::vector<int64_t> lengths;
@@ -107,7 +107,7 @@ TEST_CASE("mixed blocks: a shard's blocks occur once in each of its own epochs, 
   }));
 }
 
-TEST_CASE("mixed blocks and streams: the rows of an update do not depend on earlier requests", "[mixed]") {
+TEST_CASE("mixed blocks and streams: the rows of an update do not depend on earlier requests", "[mixtures]") {
   const Texts texts({203, 50, 77});
   for (const BatchOrder order : {BatchOrder::blocks, BatchOrder::streams}) {
     const BatchOptions options = options_of(5, 6, order);
@@ -121,7 +121,7 @@ TEST_CASE("mixed blocks and streams: the rows of an update do not depend on earl
   }
 }
 
-TEST_CASE("mixed blocks: a mixture of one shard has the rows of training on this shard alone", "[mixed]") {
+TEST_CASE("mixed blocks: a mixture of one shard has the rows of training on this shard alone", "[mixtures]") {
   const Texts texts({200});
   const BatchOptions options = options_of(5, 8);  // 40 blocks: updates do not cross the end of an epoch
   const auto mixed = texts.batches({0.25}, options);
@@ -136,7 +136,7 @@ TEST_CASE("mixed blocks: a mixture of one shard has the rows of training on this
 }
 
 TEST_CASE("mixed blocks: the first shard is shuffled as in training on it alone, the others by their own seeds",
-          "[mixed]") {
+          "[mixtures]") {
   const Texts texts({200, 200});
   const BatchOptions options = options_of(5, 8);
   const auto mixed = texts.batches({1, 1}, options);
@@ -157,7 +157,7 @@ TEST_CASE("mixed blocks: the first shard is shuffled as in training on it alone,
   CHECK(*seeds.begin() >= 0);
 }
 
-TEST_CASE("mixed blocks and streams: inputs and targets of a row come from its own text", "[mixed]") {
+TEST_CASE("mixed blocks and streams: inputs and targets of a row come from its own text", "[mixtures]") {
   const Texts texts({203, 50, 77});
   for (const BatchOrder order : {BatchOrder::blocks, BatchOrder::streams}) {
     BatchOptions options = options_of(5, 6, order);
@@ -192,7 +192,7 @@ TEST_CASE("mixed blocks and streams: inputs and targets of a row come from its o
   }
 }
 
-TEST_CASE("mixed streams: each stream is a cycle, whose rows are full", "[mixed]") {
+TEST_CASE("mixed streams: each stream is a cycle, whose rows are full", "[mixtures]") {
   const Texts texts({60, 21, 12});
   const auto batches = texts.batches({3, 2, 1}, options_of(4, 6, BatchOrder::streams));
   // Shard 0: 3 streams of 20 tokens. Shard 1: 2 streams of 11 and 10 tokens. Shard 2: 1 stream of 12 tokens.
@@ -222,7 +222,7 @@ TEST_CASE("mixed streams: each stream is a cycle, whose rows are full", "[mixed]
         }).find("20 streams of 0 tokens in t2.mhs") != std::string::npos);
 }
 
-TEST_CASE("mixtures: the rows of two or three processes together are the rows of one process", "[mixed]") {
+TEST_CASE("mixtures: the rows of two or three processes together are the rows of one process", "[mixtures]") {
   const Texts texts({203, 50, 77});
   for (const BatchOrder order : {BatchOrder::blocks, BatchOrder::streams})
     for (const int num_processes : {2, 3}) {
@@ -233,8 +233,9 @@ TEST_CASE("mixtures: the rows of two or three processes together are the rows of
         process_batches.push_back(data::share_batches(texts.batches({3, 1, 2}, options), rank, num_processes));
       for (int64_t u = 0; u < 20; ++u) {
         std::vector<at::Tensor> targets;
-        for (const auto& own : process_batches)
-          for (const auto& micro_batch : own->micro_batches(u)) targets.push_back(own->load(u, micro_batch).targets);
+        for (const auto& own_batches : process_batches)
+          for (const auto& micro_batch : own_batches->micro_batches(u))
+            targets.push_back(own_batches->load(u, micro_batch).targets);
         CHECK(at::equal(at::cat(targets), all->load(u, {0, 7}).targets));
         CHECK(process_batches[0]->shard_epochs(u) == all->shard_epochs(u));
       }
@@ -242,7 +243,7 @@ TEST_CASE("mixtures: the rows of two or three processes together are the rows of
     }
 }
 
-TEST_CASE("mixed updates of pairs: draw n of a shard is update n of its own batches", "[mixed]") {
+TEST_CASE("mixed updates of pairs: draw n of a shard is update n of its own batches", "[mixtures]") {
   const auto first_pairs = translation::random_sentence_pairs(30), second_pairs = translation::random_sentence_pairs(9);
   const data::Pairs first = translation::corpus_of(first_pairs), second = translation::corpus_of(second_pairs);
   BatchOptions options;
@@ -270,7 +271,7 @@ TEST_CASE("mixed updates of pairs: draw n of a shard is update n of its own batc
                             30.0 / static_cast<double>(shard_batches[1]->updates_per_epoch())});
 }
 
-TEST_CASE("mixed texts: lengths in epochs and tokens are converted as for one text", "[mixed]") {
+TEST_CASE("mixed texts: lengths in epochs and tokens are converted as for one text", "[mixtures]") {
   const Texts texts({200, 100});
   const auto batches = texts.batches({1, 1}, options_of(5, 8));  // 60 blocks in updates of 8 rows
   CHECK(batches->updates_per_epoch() == 8);

@@ -99,7 +99,7 @@ TEST_CASE("prefetched batches equal directly loaded batches for any order of req
 TEST_CASE("an error while prefetching an update is thrown when this update is requested", "[prefetch]") {
   struct FailingBatches : Batches {
     std::vector<int64_t> row_costs(int64_t) override { return {1}; }
-    std::vector<MicroBatch> micro_batches_of(int64_t update, const data::RowRange& rows) override {
+    std::vector<MicroBatch> micro_batches_of(int64_t update, const data::BatchRowRange& rows) override {
       if (update >= 3) throw Error(Exit::input, str("update ", update));
       return {{rows.first_row, rows.num_rows}};
     }

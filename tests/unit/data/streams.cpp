@@ -392,9 +392,9 @@ TEST_CASE("the properties of a resumed run contain the update of the next valida
   Folder folder;
   const auto run = config_of(folder, "[train]\nlength = '10u'\nvalidation.every = '4u'\n");
   const auto batches = corpora::make_batches(data::Text(400, 0, {}), run.train);
-  auto next_validation_after = [&](int64_t update, bool is_validated) {
+  auto next_validation_after = [&](int64_t update, bool is_complete) {
     TrainState state;
-    state.update = update, state.is_complete = is_validated;
+    state.update = update, state.is_complete = is_complete;
     return run_properties_of(run, *batches, true, state).next_validation_update;
   };
   CHECK(next_validation_after(0, true) == 4);

@@ -194,7 +194,7 @@ TEST_CASE("settings of encoder-decoders without an equivalent are refused by the
   for (const auto& [key, words] : t5_keys) CHECK_THAT(refusal_message("t5", "{" + key + "}"), Catch::Contains(words));
 }
 
-TEST_CASE("the vocabulary files of Marian are those of the model, with the token of each role", "[huggingface]") {
+TEST_CASE("Marian's folder gets the vocabulary files of the model, with the token of each role", "[huggingface]") {
   const text::Tokenizers tokenizers = sentencepiece_model::marian_tokenizers();
   const auto marian = architectures().make("marian", "model_type");
   const auto files = marian->vocabulary_files(tokenizers, small_settings("marian"), "test");

@@ -189,7 +189,7 @@ ModelOptions options_with(std::vector<int64_t> cutoffs, int64_t factor, int64_t 
 
 }  // namespace
 
-TEST_CASE("parameter counts of models with adaptive input and softmax equal those of publications", "[adaptive]") {
+TEST_CASE("models with adaptive input and softmax have the published parameter counts", "[adaptive]") {
   // Baevski & Auli on WikiText-103, with heads of size 128, and tables 7 to 10 of the Mixhead paper, which keep the
   // width and change the size of heads; the comments give the published counts. fairseq's dictionary has 267,744 rows,
   // padded to a multiple of 8; the 267,735 entries without padding give the same digits.

@@ -31,7 +31,7 @@ int64_t num_encoder_parameters(const std::string& model_lines) {
 
 }  // namespace
 
-TEST_CASE("parameter counts of encoders equal those of BERT and of Bhojanapalli et al. 2020", "[bert]") {
+TEST_CASE("encoders have the parameter counts of BERT and of Bhojanapalli et al. 2020", "[bert]") {
   const std::string base_lines =
                         "layers = 12\nwidth = 768\nffn = 3072\nbert.next_sentence = true\n[attention]\nheads = 12\n",
                     large_lines =

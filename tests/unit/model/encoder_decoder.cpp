@@ -46,7 +46,7 @@ at::Tensor logits(LanguageModel& model, const Input& input) { return model.logit
 
 }  // namespace
 
-TEST_CASE("parameter counts of encoder-decoders equal those of published translation models", "[translation]") {
+TEST_CASE("encoder-decoders have the parameter counts of published translation models", "[translation]") {
   // fairseq's transformer_iwslt_de_en on De-En, and transformer_wmt_en_de with a joint vocabulary.
   const std::string iwslt =
       "[model]\nbackbone = 'encoder-decoder'\nnorm = 'post'\nlayers = 6\nwidth = 512\nffn = "
@@ -75,17 +75,17 @@ namespace {
 
 // The model of Vaswani et al. 2017, post-norm or pre-norm, as naive loops in double precision.
 struct Reference : reference::NaiveSublayers {
-  HiddenStates embed_positions(const std::string& owner, const std::vector<int64_t>& tokens) const {
+  HiddenStates embed_with_positions(const std::string& owner, const std::vector<int64_t>& tokens) const {
     return add(embed(owner, tokens, std::sqrt(static_cast<double>(width))), sinusoidal_positions(tokens.size()));
   }
   HiddenStates operator()(const std::vector<int64_t>& source, const std::vector<int64_t>& target,
                           int64_t encoder_layers, int64_t num_layers) const {
-    HiddenStates m = embed_positions("encoder", source);
+    HiddenStates m = embed_with_positions("encoder", source);
     for (int64_t i = 0; i < encoder_layers; ++i)
       m = feed_forward_sublayer(str("encoder.layers.", i, ".ffn"),
                                 attention_sublayer(str("encoder.layers.", i, ".self"), m, nullptr, false));
     if (is_pre_norm) m = norm("encoder.norm", m);
-    HiddenStates x = embed_positions("decoder", target);
+    HiddenStates x = embed_with_positions("decoder", target);
     for (int64_t i = 0; i < num_layers; ++i) {
       const std::string name = str("decoder.layers.", i);
       x = attention_sublayer(name + ".self", x, nullptr, true);

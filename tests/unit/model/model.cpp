@@ -33,7 +33,7 @@ Approx same_nll(double nll) {
 
 }  // namespace
 
-TEST_CASE("parameter counts of the decoder equal those of published language models") {
+TEST_CASE("the decoder has the parameter counts of published language models") {
   // Mixhead's vanilla models on WikiText-103 and WikiText-2.
   CHECK(num_trainable_parameters("[model]\nlayers = 6\nvocabulary_rows = 267744", 267735) == 156000256);
   CHECK(num_trainable_parameters("[model]\nlayers = 16\nvocabulary_rows = 33280", 33278) == 67478528);

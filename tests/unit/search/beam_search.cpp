@@ -415,7 +415,7 @@ TEST_CASE("a beam of size 1 selects the most probable token at every step", "[se
   }
 }
 
-TEST_CASE("hypothesis scores equal those of teacher forcing and of a batch of one, for every attention stage",
+TEST_CASE("hypotheses have the scores of teacher forcing and of a batch of one, for every attention stage",
           "[search]") {
   c10::NoGradGuard no_gradient;
   for (const std::string& stage : stage_lines()) {

@@ -113,7 +113,7 @@ TEST_CASE("a sampled token equals the token of a complete sort, for each seed, t
   }
 }
 
-TEST_CASE("generated texts equal those of passes without a cache, for each prompt, sample, temperature and backbone",
+TEST_CASE("generation with and without a cache gives equal texts, for each prompt, sample, temperature and backbone",
           "[generation]") {
   for (const std::string& toml :
        {kDecoder, kLlama, kDecoder + "mixer = 'mixhead-b'\n", kDecoder + "normaliser = 'sigsoftmax'\nwindow = 4\n",

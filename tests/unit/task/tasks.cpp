@@ -135,7 +135,7 @@ TEST_CASE("all scores have distinct names, and tasks that share a score declare 
   CHECK(task::decoded_score_names() == std::vector<std::string>{"bleu"});
 }
 
-TEST_CASE("every combination of a backbone and an encoder head belongs to exactly one task", "[tasks]") {
+TEST_CASE("every combination of a backbone and a task head belongs to exactly one task", "[tasks]") {
   for (const std::string& backbone : model::backbones().names())
     for (const std::string& head : model::task_heads().names()) {
       INFO(backbone << ", " << head);

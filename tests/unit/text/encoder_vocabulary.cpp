@@ -79,7 +79,7 @@ TEST_CASE("the tokens of an encoder follow from the post-processor and the names
   }
 }
 
-TEST_CASE("the tokens of an encoder of the type wordpiece are those of BERT", "[encoder]") {
+TEST_CASE("a vocabulary of the type wordpiece has the special tokens and pair format of BERT", "[encoder]") {
   std::vector<Piece> pieces;
   for (const char* piece : {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##b"}) pieces.push_back({piece, 0});
   const auto tokenizer = make_wordpiece_tokenizer(std::move(pieces), {}, "test");

@@ -330,8 +330,8 @@ TEST_CASE("the model Unigram has the segmentation of the highest score", "[token
     RC_ASSERT(std::abs(score - best[word.size()]) <= bound);
   }));
   CHECK(rc::check("equal scores", [] {
-    // Many segmentations have equal sums. The naive reference adds scores from left to right; of equal sums the one
-    // whose last piece begins first remains.
+    // Many segmentations have equal sums. The naive reference adds scores from left to right; of segmentations with
+    // equal sums it keeps the segmentation whose last piece begins first.
     std::map<std::string, std::pair<int32_t, double>> pieces;
     Json vocabulary = Json::array({{"?", 0.0}});
     for (const char* piece : {"a", "b", "ab", "ba", "aa", "bab", "aab"}) {

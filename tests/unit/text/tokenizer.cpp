@@ -350,7 +350,7 @@ TEST_CASE("a folder with tokenizer.model has the ids and the begin token of the 
     RC_ASSERT(tokenizer->decode(ids) == library_text);
   }));
   CHECK(tokenizer->decode(encode_text(*tokenizer, "ka  to\n\nmi ")) == "ka  to\n\nmi ");
-  // The vocabulary file keeps the tokens around a text, and another fingerprint than the model alone.
+  // The vocabulary file keeps the tokens around a text, and has another fingerprint than the model alone.
   const auto copy = parse_tokenizer(tokenizer->serialize(), "copy");
   CHECK(copy->begin_id() == tokenizer->begin_id());
   CHECK(copy->encodes_line_feeds());

@@ -178,9 +178,9 @@ TEST_CASE("training in fp32 and bf16 reduces the loss of a deterministic text be
     scoring_options.block = 8;
     task::NllSum score = task::score(*loaded.model, corpora::text_of(text.tokens, 0), scoring_options);
     CHECK(score.num_tokens == 2000);
-    // Each token determines the next one, so a model that learns this approaches a loss of 0; 0.2 gives the right token
-    // a probability of e^-0.2 = 0.82. A model that does not learn has ln 6 = 1.79, and one that learns only the
-    // frequencies of the tokens has ln 5 = 1.61, since five tokens are equally frequent.
+    // Each token determines the next token, so the loss of a model that learns this approaches 0; the loss 0.2 means
+    // that the right token has a probability of e^-0.2 = 0.82. A model that does not learn has the loss ln 6 = 1.79, a
+    // model that learns only the frequencies of the tokens ln 5 = 1.61, since five tokens are equally frequent.
     CHECK(score.nll / 2000 < 0.2);
   }
 }
@@ -401,7 +401,9 @@ TEST_CASE("a run refuses symbolic links among its files and changes no file thro
   CHECK(status_of([&] { RunFolder(folder.file("seed1"), false); }) == 0);
 }
 
-TEST_CASE("a run folder names the owner of its lock, not that of an earlier run, and clears the lock at the end") {
+TEST_CASE(
+    "a run folder names the present owner of its lock, not the owner in an earlier run, and clears the lock at the "
+    "end") {
   const Folder folder;
   const std::string path = folder.file("run"), lock_file = path + "/lock";
   {

@@ -44,11 +44,11 @@ class MixtureOfHeads : public GatedCombiner {
                    "lower one of these keys, or raise attention.heads");
   }
   // The router of a pruned layer still chooses among all heads that the layer had before pruning.
-  std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept_heads,
+  std::shared_ptr<StageOptions> options_after_pruning(const RemainingHeads& remaining_heads,
                                                       const LayerSpec& layer_spec) const override {
-    if (static_cast<int64_t>(kept_heads.value.size()) == layer_spec.value_heads) return nullptr;
+    if (static_cast<int64_t>(remaining_heads.value.size()) == layer_spec.value_heads) return nullptr;
     auto new_options = std::make_shared<MixtureOfHeadsOptions>(options_);
-    new_options->original_heads = original_heads_.select(kept_heads.value);
+    new_options->original_heads = original_heads_.select(remaining_heads.value);
     return new_options;
   }
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {
@@ -75,7 +75,7 @@ class MixtureOfHeads : public GatedCombiner {
                                         static_cast<double>(options_.num_shared_heads);
       w = at::cat({shared_weights * a.narrow(-1, 0, 1), w * a.narrow(-1, 1, 1)}, -1);
     }
-    return show_gates(c, original_heads_.select_kept_heads(w));
+    return show_gates(c, original_heads_.select_remaining_heads(w));
   }
 
  private:

@@ -73,7 +73,8 @@ void RotaryOptions::check(const LayerSpec& layer_spec) const {
     return std::find_if(names.begin(), names.end(), [&](const auto& entry) { return entry.first == s; })->second;
   };
   const std::string with_scaling = str("with attention.rotary.scaling=", name_of(scaling));
-  // Throws if an option is set that no scaling but `readers` reads. Returns whether the scaling reads the option.
+  // Returns whether the scaling is one of `readers`, the scalings that read the option. Throws Error(usage) if the
+  // option is set although the scaling does not read it.
   const auto is_read = [&](const char* key, bool is_set, const std::initializer_list<RotaryScaling>& readers) {
     const bool reads = std::find(readers.begin(), readers.end(), scaling) != readers.end();
     std::vector<std::string> reader_names;

@@ -56,7 +56,7 @@ class TalkingHeads : public MatrixMixer {
   }
   bool can_change_head_count() const override { return true; }
   bool is_per_query() const override { return true; }
-  std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads&, const LayerSpec&) const override {
+  std::shared_ptr<StageOptions> options_after_pruning(const RemainingHeads&, const LayerSpec&) const override {
     if (!options_.pre || !options_.post) return nullptr;
     auto new_options = std::make_shared<TalkingHeadsOptions>(options_);
     new_options->num_inner_heads = num_inner_heads_;

@@ -33,7 +33,7 @@ double bias(const reference::Weights&, int64_t i, int64_t num_heads, int64_t dis
 
 }  // namespace
 
-TEST_CASE("the slopes of ALiBi are those of the paper, also if the number of heads is no power of two", "[alibi]") {
+TEST_CASE("ALiBi has the slopes of the paper, also if the number of heads is no power of two", "[alibi]") {
   const std::vector<double> eight{0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625, 0.0078125, 0.00390625};
   std::vector<double> twelve = eight;
   for (const double exponent : {-0.5, -1.5, -2.5, -3.5}) twelve.push_back(std::exp2(exponent));

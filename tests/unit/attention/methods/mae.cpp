@@ -76,8 +76,8 @@ ForwardContext training_context(uint32_t update = 0, bool samples_experts = fals
   return {true, 7, update, row_offset, nn::DropoutIndex::position, samples_experts ? &sample_requests : nullptr};
 }
 
-// Returns all sets of `num_dropped` dropped heads out of `heads` in lexicographic order, each as one flag per head. The
-// algorithm differs from that of omitted_heads_by_expert().
+// Returns all sets of `num_dropped` dropped heads out of `heads` in lexicographic order, each as one flag per head.
+// omitted_heads_by_expert() has another algorithm.
 std::vector<std::vector<bool>> dropped_sets(int64_t heads, int64_t num_dropped) {
   std::vector<bool> is_dropped(static_cast<size_t>(heads));
   std::fill(is_dropped.begin(), is_dropped.begin() + num_dropped, true);
@@ -552,8 +552,8 @@ struct DroppedHeads : Observer, Subscriber<HeadWeightObservation> {
   }
 };
 
-// Returns four standard deviations of the frequency of an event in `num_draws` draws. The standard deviation is that of
-// an event of probability 1/2, for which it is largest.
+// Returns four standard deviations of the frequency of an event in `num_draws` draws, for the probability 1/2, which
+// gives the largest standard deviation.
 double frequency_margin(int64_t num_draws) { return 4 * std::sqrt(0.25 / static_cast<double>(num_draws)); }
 
 // Returns whether all positions of each row drop the same heads.
@@ -987,8 +987,7 @@ TEST_CASE("permuting the heads and the experts accordingly leaves the output of 
   CHECK(rounding.agree(l.forward(x, causal_mask()), original_output));
 }
 
-TEST_CASE("MAE takes the fused path, whose error in fp32 and in bf16 is at most twice that of the composed path",
-          "[mae]") {
+TEST_CASE("MAE takes the fused path, with at most twice the error of the composed path in fp32 and in bf16", "[mae]") {
   Layer l("heads = 4\ncombiner = 'mae'\n", 32);
   l.randomise_gate(3);
   at::Tensor x = normal({2, 9, 32}, 1) * 0.3;

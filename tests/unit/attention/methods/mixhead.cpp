@@ -65,26 +65,26 @@ TEST_CASE("rows of mixed probabilities sum to the column sums of the matrix; mas
 TEST_CASE("a permutation matrix permutes the probabilities of heads; the mean matrix makes all heads equal",
           "[mixhead]") {
   c10::NoGradGuard no_gradient;
-  Layer plain_layer("heads = 3", 6, 5), mixed_layer("heads = 3\nmixer = 'mixhead-a'", 6, 5);
+  Layer plain_layer("heads = 3", 6, 5), mixing_layer("heads = 3\nmixer = 'mixhead-a'", 6, 5);
   const std::vector<int64_t> order{2, 0, 1};
   at::Tensor m = at::zeros({3, 3});
   for (int64_t i = 0; i < 3; ++i) m[order[static_cast<size_t>(i)]][i] = 1;
-  mixed_layer.set("mixer.matrix", m);
+  mixing_layer.set("mixer.matrix", m);
   const at::Tensor x = normal({2, 5, 6}, 1), index = at::tensor(order, at::kLong);
-  RecordingObserver plain_recorder, mixed_recorder;
+  RecordingObserver plain_recorder, mixing_recorder;
   plain_layer(x, x, {}, {}, &plain_recorder);
-  mixed_layer(x, x, {}, {}, &mixed_recorder);
-  const LayerRounding rounding = rounding_of(mixed_layer, x, x);
-  CHECK(rounding.probabilities_agree(mixed_recorder.p, plain_recorder.p.index_select(1, index)));
+  mixing_layer(x, x, {}, {}, &mixing_recorder);
+  const LayerRounding rounding = rounding_of(mixing_layer, x, x);
+  CHECK(rounding.probabilities_agree(mixing_recorder.p, plain_recorder.p.index_select(1, index)));
   // With values and output weights permuted in the same order, the layer with mixing equals the layer without mixing.
   for (const auto& [name, axis] : {std::pair{"value.weight", 0}, {"value.bias", 0}, {"output.weight", 1}}) {
     const auto blocks = plain_layer[name].chunk(3, axis);
-    mixed_layer.set(name, at::cat({blocks[2], blocks[0], blocks[1]}, axis));
+    mixing_layer.set(name, at::cat({blocks[2], blocks[0], blocks[1]}, axis));
   }
-  CHECK(rounding.agree(mixed_layer(x, x, {}), plain_layer(x, x, {})));
+  CHECK(rounding.agree(mixing_layer(x, x, {}), plain_layer(x, x, {})));
   Layer mean_layer("heads = 3\nmixer = 'mean'", 6, 5);
-  mean_layer(x, x, {}, {}, &mixed_recorder);
-  CHECK(rounding.probabilities_agree(mixed_recorder.p, plain_recorder.p.mean(1, true).expand_as(plain_recorder.p)));
+  mean_layer(x, x, {}, {}, &mixing_recorder);
+  CHECK(rounding.probabilities_agree(mixing_recorder.p, plain_recorder.p.mean(1, true).expand_as(plain_recorder.p)));
 }
 
 TEST_CASE("Mixhead A equals multi-head attention whose value-output products are mixed and have higher rank",

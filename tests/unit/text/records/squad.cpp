@@ -62,8 +62,8 @@ TEST_CASE("squad: a truncated file is refused, and the message states the offset
   for (size_t prefix_size = 0; prefix_size < bytes.size(); ++prefix_size) {
     const std::string message = refusal_message(bytes.substr(0, prefix_size));
     INFO(prefix_size << ": " << message);
-    // If the end of the file truncates a character, the parser reports invalid UTF-8.
-    CHECK((message.find(str("byte ", prefix_size, " of the file: ")) != message.npos ||
+    // If the end of the file truncates a character, the check of the text reports invalid UTF-8.
+    CHECK((message.find(str("squad.json: byte ", prefix_size, ": ")) != message.npos ||
            message.find("UTF-8") != message.npos));
     CHECK(message.find("squad.json") != message.npos);
   }
