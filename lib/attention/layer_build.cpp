@@ -267,7 +267,7 @@ void AttentionLayer::set_groups_after_pruning(const RemainingHeads& remaining_he
 std::vector<std::string> AttentionLayer::differing_head_options(const AttentionLayer& other) const {
   const auto options_of_heads = [](const AttentionLayer& layer) {
     AttentionOptions options = layer.options_;
-    options.heads = options.value_heads = options.output_heads = options.key_value_heads = 0;
+    options.heads = options.value_heads = options.output_heads = options.kv_heads = 0;
     options.group_sizes.clear();
     options.head_size = options.value_size = 0;
     options.bias = true;

@@ -64,11 +64,10 @@ void AttentionOptions::describe(Fields& f) {
            {{OutputBias::same, "same"}, {OutputBias::yes, "true"}, {OutputBias::no, "false"}},
            "bias of the output projection; same: as attention.bias");
   f.field("scale", scale, "factor of the products of queries and keys; 0: 1/sqrt(head size)", at_least(0));
-  f.field(
-      "window", window,
-      "in self-attention, number of keys on each side that a query attends to, the key of its own position included; "
-      "a decoder has earlier keys only; 0: all keys",
-      between(0, 1 << 30));
+  f.field("window", window,
+          "in self-attention: number of keys on each side that a query attends to, the key of its own position "
+          "included; a decoder has earlier keys only; 0: all keys",
+          between(0, 1 << 30));
   f.field("soft_cap", soft_cap,
           "bound c of the logits x, which become c tanh(x / c) before the position bias and the mask; 0: no bound",
           at_least(0));
@@ -123,7 +122,7 @@ void AttentionConfig::set_layer(AttentionKind kind, int64_t layer, const Attenti
 
 namespace {
 
-using OptionValues = std::map<std::string, std::string>;  // "heads", "mixhead-a.dropout" -> TOML value
+using OptionValues = std::map<std::string, std::string>;  // "heads", "mixhead-a.scope" -> TOML value
 
 OptionValues option_values_of(const AttentionOptions& options) {
   FieldLister lister;

@@ -135,15 +135,15 @@ class TextBatches : public Batches {
 std::unique_ptr<TextBatches> make_batches(Text text, const BatchOptions& options, int64_t seed);
 
 // Returns batches of sentence pairs of similar length. Throws Error(usage) if a source or target is longer than
-// options.block.
+// options.sequence_length.
 std::unique_ptr<Batches> make_batches(Pairs pairs, const BatchOptions& options, int64_t seed);
 
 // Estimated fixed cost of a micro-batch of examples, in tokens. The cost arises because each backward pass reads and
 // writes the gradients of all weights. The total cost of a micro-batch is its number of tokens plus this constant.
 constexpr int64_t kMicroBatchCost = 64;
-// Returns batches of options.rows examples (options.tokens / options.block if options.rows is 0), sorted by length
-// within an update and split into the micro-batches of lowest cost. Throws Error(input) if there are no examples;
-// Batches::to_updates() throws Error(usage) for a length in tokens.
+// Returns batches of options.rows examples (options.tokens / options.sequence_length if options.rows is 0), sorted by
+// length within an update and split into the micro-batches of lowest cost. Throws Error(input) if there are no
+// examples; Batches::to_updates() throws Error(usage) for a length in tokens.
 std::unique_ptr<Batches> make_batches(Examples examples, const BatchOptions& options, int64_t seed);
 
 }  // namespace mh::data

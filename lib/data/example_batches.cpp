@@ -26,9 +26,9 @@ class ExampleBatches : public Batches {
     if (num_rows_in_epoch_ == 0)
       refuse_input("the training data", "at least one row to train on", "no rows",
                    "use a training shard with more records");
-    num_rows_in_update_ = o.rows > 0 ? o.rows : std::max<int64_t>(1, o.tokens / o.block);
+    num_rows_in_update_ = o.rows > 0 ? o.rows : std::max<int64_t>(1, o.tokens / o.sequence_length);
     updates_per_epoch_ = ceil_div(num_rows_in_epoch_, num_rows_in_update_);
-    tokens_per_update_ = num_rows_in_update_ * o.block;
+    tokens_per_update_ = num_rows_in_update_ * o.sequence_length;
   }
 
   std::vector<int64_t> row_costs(int64_t update) override {

@@ -84,14 +84,14 @@ class PairBatches : public Batches {
  private:
   void check_lengths() const {
     int64_t num_too_long = 0;
-    for (int64_t i = 0; i < pairs_.size(); ++i) num_too_long += max_side_length(i) > options_.block;
+    for (int64_t i = 0; i < pairs_.size(); ++i) num_too_long += max_side_length(i) > options_.sequence_length;
     if (num_too_long > 0)
       refuse_usage(
-          "train.batch.block",
+          "train.batch.sequence_length",
           str("at least ", count_of(pairs_.max_length(), "token"), ", the length of the longest source or target"),
-          str(found_value(options_.block, BatchOptions{}.block), ", which ", num_too_long, " of ", pairs_.size(),
-              " pairs exceed"),
-          "raise train.batch.block and train.batch.tokens, or make the shard with a lower --max-length "
+          str(found_value(options_.sequence_length, BatchOptions{}.sequence_length), ", which ", num_too_long, " of ",
+              pairs_.size(), " pairs exceed"),
+          "raise train.batch.sequence_length and train.batch.tokens, or make the shard with a lower --max-length "
           "of mh-prep translation");
   }
   // Returns the larger of the source length and the target length of a pair, in tokens.

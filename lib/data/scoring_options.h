@@ -60,7 +60,7 @@ struct SampleOptions {
 };
 
 struct ScoringOptions {
-  int64_t block = 0;
+  int64_t sequence_length = 0;
   int64_t context = 0;
   Begin begin = Begin::automatic;
   int64_t memory = -1;
@@ -72,8 +72,8 @@ struct ScoringOptions {
   // Returns whether resolved options put a begin token in front of documents or rows.
   bool uses_begin_token() const { return begin == Begin::document || begin == Begin::block; }
   void describe(Fields& f) {
-    f.field("block", block, "sequence length for a text, in tokens, context included; 0: sequence length of training",
-            at_least(0));
+    f.field("sequence_length", sequence_length,
+            "sequence length for a text, in tokens, context included; 0: sequence length of training", at_least(0));
     f.field("context", context,
             "number of context tokens, which are not scored, at the start of each sequence of a text; 0: no context",
             at_least(0));

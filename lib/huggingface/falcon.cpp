@@ -55,7 +55,7 @@ class Falcon : public Decoder {
     const auto width = result["model.width"].get<int64_t>(), heads = result["attention.heads"].get<int64_t>();
     const auto ffn = config.nullable<int64_t>("ffn_hidden_size", std::nullopt);
     if (ffn) require_size(*ffn, config.path() + ": ffn_hidden_size", SettingPair{}.max_value);
-    result["model.ffn"] = ffn.value_or(4 * width);
+    result["model.ffn_dim"] = ffn.value_or(4 * width);
     result["model.activation"] = activation_of(config, "activation", "gelu");
 
     const bool has_new_architecture = config.value("new_decoder_architecture", false),
@@ -124,7 +124,7 @@ class Falcon : public Decoder {
         residual == "parallel" || (kv_heads != 1 && kv_heads != settings.at("attention.heads"));
     Json config{{"architectures", {"FalconForCausalLM"}}, {"model_type", "falcon"}};
     set_keys(setting_pairs(), settings, config);
-    config.update({{"ffn_hidden_size", settings.at("model.ffn")},
+    config.update({{"ffn_hidden_size", settings.at("model.ffn_dim")},
                    {"activation", huggingface_activation(settings.at("model.activation"))},
                    {"alibi", false},
                    {"new_decoder_architecture", has_new_architecture},

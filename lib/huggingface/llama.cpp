@@ -12,15 +12,18 @@ const LlamaFamily kLlama{.model_type = "llama",
                          .has_mlp_bias = true};
 
 // Mistral: one window for all layers. The key is absent in files that mean the default, and null means no window.
-const LlamaFamily kMistral{
-    .model_type = "mistral", .model_class = "MistralForCausalLM", .ffn = 14336, .kv_heads = 8, .max_positions = 131072};
+const LlamaFamily kMistral{.model_type = "mistral",
+                           .model_class = "MistralForCausalLM",
+                           .ffn_dim = 14336,
+                           .kv_heads = 8,
+                           .max_positions = 131072};
 constexpr int64_t kMistralWindow = 4096;
 
 // Phi-3: fused projections, rotary positions that scale by longrope only, and heads of which a part may rotate.
 const LlamaFamily kPhi3{.model_type = "phi3",
                         .model_class = "Phi3ForCausalLM",
                         .width = 3072,
-                        .ffn = 8192,
+                        .ffn_dim = 8192,
                         .max_positions = 4096,
                         .norm_epsilon = 1e-5,
                         .has_fused_projections = true,

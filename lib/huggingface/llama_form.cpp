@@ -33,7 +33,7 @@ bool has_output_bias(const Settings& settings) {
 
 LlamaForm::LlamaForm(const LlamaFamily& family) : family_(family) {
   pairs_ = {{"hidden_size", family.width, {"model.width"}},
-            {"intermediate_size", family.ffn, {"model.ffn"}},
+            {"intermediate_size", family.ffn_dim, {"model.ffn_dim"}},
             {"num_hidden_layers", family.layers, {"model.layers"}, kMaxLayers},
             {"num_attention_heads", family.heads, {"attention.heads"}},
             {"max_position_embeddings", family.max_positions, {"model.max_positions"}, 1 << 24},

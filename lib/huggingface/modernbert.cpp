@@ -127,7 +127,7 @@ class ModernBert : public Architecture {
         {"hidden_size", 768, {"model.width"}},
         {"num_hidden_layers", 22, {"model.layers"}, kMaxLayers},
         {"num_attention_heads", 12, {"attention.heads"}},
-        {"intermediate_size", 1152, {"model.ffn"}},
+        {"intermediate_size", 1152, {"model.ffn_dim"}},
         {"max_position_embeddings", 8192, {"model.max_positions"}, 1 << 24},
         {"norm_eps", 1e-5, {"model.norm_epsilon"}},
         {"norm_bias", false, {kNormBias}},

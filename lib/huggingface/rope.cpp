@@ -224,8 +224,8 @@ void read_scaling(const JsonConfig& config, const JsonConfig& parameters, const 
     for (const char* key : {"rotary.mscale", "rotary.mscale_all_dim"}) rope.erase(key);
   if (scaling.has_factor_lists && rope.contains("rotary.attention_factor")) {
     constexpr double kTolerance = 1e-9;  // relative
-    const double derived_factor = longrope_attention_factor(rope);
-    if (std::abs(rope["rotary.attention_factor"].get<double>() - derived_factor) <= kTolerance * derived_factor)
+    const double longrope_factor = longrope_attention_factor(rope);
+    if (std::abs(rope["rotary.attention_factor"].get<double>() - longrope_factor) <= kTolerance * longrope_factor)
       rope.erase("rotary.attention_factor");
   }
 }

@@ -27,7 +27,7 @@ constexpr const char* kBiasedKinds[] = {"encoder.self", "decoder.self"};
 struct T5Family {
   const char* model_type;
   const char* model_class;
-  int64_t ffn;
+  int64_t ffn_dim;
   int64_t layers;
   int64_t heads;
   const char* ffn_form;
@@ -57,7 +57,7 @@ class T5 : public Architecture {
  public:
   explicit T5(const T5Family& family) : family_(family) {
     pairs_ = {{"d_model", 512, {"model.width"}},
-              {"d_ff", family.ffn, {"model.ffn"}},
+              {"d_ff", family.ffn_dim, {"model.ffn_dim"}},
               {"num_layers", family.layers, {kEncoderLayers}, kMaxStackLayers},
               {"num_heads", family.heads, {"attention.heads"}},
               {"n_positions", 512, {"model.max_positions"}, 1 << 24},

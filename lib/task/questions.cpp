@@ -170,7 +170,7 @@ class Questions : public Task {
     const text::Tokenizer& tokenizer = *tokenizers.target;
     const text::EncoderTokens special_tokens = text::encoder_tokens(tokenizer, name);
     text::WindowOptions windows = options_.windows;
-    windows.max_length = options.block;
+    windows.max_length = options.sequence_length;
     windows.check(special_tokens.num_special_tokens(2));
     require_segments(special_tokens.num_segments(2), options, name);
     const auto questions = std::make_shared<const text::Questions>(

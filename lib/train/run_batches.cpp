@@ -55,7 +55,7 @@ class TwoPhaseBatches : public Batches {
   }
 
   std::unique_ptr<Batches> first_phase_, second_phase_;
-  int64_t phase_boundary_;  // first update of the second phase, whose rows have up to long_block tokens
+  int64_t phase_boundary_;  // first update of the second phase, whose rows have up to long_sequence_length tokens
 };
 
 }  // namespace
@@ -86,12 +86,13 @@ std::unique_ptr<Batches> batches_of(const RunConfig& run, const TrainShards& sha
     for (size_t i = 0; i < corpora.size(); ++i) corpora[i].weight = weights[i];
     return data::mix_batches(corpora, r.train.batch, r.train.seed);
   };
-  if (run.train.batch.long_block == 0) return make_phase(run);
+  if (run.train.batch.long_sequence_length == 0) return make_phase(run);
   RunConfig second_phase_run = run;
-  second_phase_run.train.batch.block = run.train.batch.long_block;
-  second_phase_run.tasks.replace(run.task().clone_for_long_rows(run.train.batch.block, run.train.batch.long_block));
+  second_phase_run.train.batch.sequence_length = run.train.batch.long_sequence_length;
+  second_phase_run.tasks.replace(
+      run.task().clone_for_long_rows(run.train.batch.sequence_length, run.train.batch.long_sequence_length));
   second_phase_run.train.batch.tokens =
-      std::max(second_phase_run.train.batch.tokens, second_phase_run.train.batch.block);
+      std::max(second_phase_run.train.batch.tokens, second_phase_run.train.batch.sequence_length);
   auto first_phase = make_phase(run);
   auto second_phase = make_phase(second_phase_run);
   return std::make_unique<TwoPhaseBatches>(std::move(first_phase), std::move(second_phase), run.train.batch.long_from);

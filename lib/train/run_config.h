@@ -93,11 +93,11 @@ struct RunConfig {
   const task::Task& task() const { return tasks.serving_task(model.model); }
   // Returns the options with which the task opens a shard, for training (`is_training`) or scoring.
   task::DatasetOptions dataset_options(bool is_training) const;
-  // Returns the maximum number of predicted tokens in a row of train.batch.long_block tokens; nullopt if the task has
-  // no maximum.
+  // Returns the maximum number of predicted tokens in a row of train.batch.long_sequence_length tokens; nullopt if the
+  // task has no maximum.
   std::optional<int64_t> max_long_row_predictions() const;
   // Returns the row length of a text in validation, in tokens.
-  int64_t validation_block() const;
+  int64_t validation_sequence_length() const;
   // Returns the length of the Transformer-XL memory in validation, in tokens; 0: no memory. By default, memory and row
   // together are as long as in training, which is the evaluation protocol of Transformer-XL.
   int64_t validation_memory() const;

@@ -54,8 +54,8 @@ class ShardSource {
 model::LoadedModel load_with_options(const ModelArguments& args, const io::Checkpoint& checkpoint,
                                      model::Masters masters, const std::vector<std::string>& assignments = {});
 
-// Returns the resolved scoring options for a model. For a text, a block length of 0 becomes the block length of the
-// model's training; warns if blocks are longer than in training.
+// Returns the resolved scoring options for a model. For a text, a sequence length of 0 becomes the sequence length of
+// the model's training; warns if blocks are longer than in training.
 data::ScoringOptions resolved_scoring_options(const model::LoadedModel& model,
                                               const data::ScoringOptions& scoring_options,
                                               const task::Dataset& dataset);

@@ -148,7 +148,7 @@ void add_experts_subcommand(CLI::App& app, const std::shared_ptr<Arguments>& arg
       add_number("--tokens", job->max_tokens, "with --show tokens: maximum number of tokens per expert [10]", 1 << 30);
   auto* min_count_option =
       add_number("--least", job->min_count,
-                 "with --show tokens: show only tokens that occur at least N times with the expert [5]", 1 << 30);
+                 "with --show tokens: minimum number of occurrences of a token with the expert [5]", 1 << 30);
   auto* num_random_option = add_number("--random", job->num_random,
                                        "with --show scores: number of evaluations with random experts [5]", 1000);
   add_format_option(*sub, args->format);

@@ -220,8 +220,8 @@ Job make_swap_job(CLI::App& app, const std::shared_ptr<Arguments>& args, std::ve
       add(app.add_option("--mode", job->mode, "rule that chooses the pairs: " + join_alternatives(summaries)), "HOW");
   mode->check(one_of(selections))->excludes(pairs);
   add(app.add_option("--k", job->k,
-                     "number of pairs of heads; with --mode soft, number of pairs of heads in each pair of layers; "
-                     "with --mode released, number of pairs of layers [3]"),
+                     "number of pairs of heads; with --mode soft: number of pairs of heads in each pair of layers; "
+                     "with --mode released: number of pairs of layers [3]"),
       "N")
       ->check(whole_number(1, 1 << 24))
       ->needs(mode);

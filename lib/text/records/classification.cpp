@@ -225,9 +225,9 @@ ClassificationExamples::ClassificationExamples(Sequences sequences, ExampleTask 
       special_tokens_(encoder_tokens(tokenizer, "examples")),
       max_length_(max_length) {
   if (max_length <= num_special_tokens())
-    refuse_usage("train.batch.block",
+    refuse_usage("train.batch.sequence_length",
                  str("more than ", num_special_tokens(), ", the number of special tokens of an input sequence"),
-                 str(max_length), "raise train.batch.block");
+                 str(max_length), "raise train.batch.sequence_length");
   for (int64_t i = 0; i < size(); ++i) {
     const auto sequence = static_cast<size_t>(3 * i);
     const auto [first_length, second_length] = truncated_lengths(i);

@@ -76,9 +76,9 @@ PretrainingExamples::PretrainingExamples(Sequences sequences, const Tokenizer& t
   // Each segment needs at least one token.
   if (const int64_t min_length = num_special_tokens() + (options_.next_sentence ? 2 : 1);
       options_.max_length < min_length)
-    refuse_usage("train.batch.block",
+    refuse_usage("train.batch.sequence_length",
                  str("at least ", min_length, ", so that an input sequence has a token to predict"),
-                 str(options_.max_length), "raise train.batch.block");
+                 str(options_.max_length), "raise train.batch.sequence_length");
   uint32_t begin = 0;
   for (uint32_t sequence = 0; sequence < sequences_.ends.size(); ++sequence) {
     if (sequences_.length(sequence) > 0) continue;
@@ -123,7 +123,7 @@ void PretrainingExamples::plan_document(size_t document_index, uint32_t epoch,
   for (uint32_t sentence = sentences.begin; sentence < sentences.end;) {
     int64_t target_length = max_text_tokens();
     // An input sequence with room for a single token cannot be shorter.
-    if (random.uniform() < options_.short_share && max_text_tokens() > 1)
+    if (random.uniform() < options_.short_fraction && max_text_tokens() > 1)
       target_length = 2 + static_cast<int64_t>(random.uniform_below(static_cast<uint64_t>(max_text_tokens() - 1)));
     SentenceRange chunk{sentence, sentence + 1};
     while (chunk.end < sentences.end && count_tokens(chunk) < target_length) ++chunk.end;
@@ -234,7 +234,7 @@ std::vector<std::vector<int32_t>> PretrainingExamples::masking_units(const Examp
 }
 
 int64_t PretrainingExamples::max_predicted_tokens(int64_t length) const {
-  const double num_predictions = std::nearbyint(static_cast<double>(length) * options_.mask_share);
+  const double num_predictions = std::nearbyint(static_cast<double>(length) * options_.mask_fraction);
   return std::min(options_.max_predictions, std::max(int64_t{1}, static_cast<int64_t>(num_predictions)));
 }
 

@@ -12,8 +12,8 @@
 // another document from a random sentence on; the sentences after the split then start the next input sequence. Tokens
 // are removed from the longer segment, at random from its start or its end, until both segments fit.
 //
-// Of an input sequence of n tokens, at most k = min(max_predictions, max(1, mask_share · n)) are predicted, where the
-// product is rounded half to even; [CLS] and [SEP] are never predicted. The tokens, or with whole-word masking the
+// Of an input sequence of n tokens, at most k = min(max_predictions, max(1, mask_fraction · n)) are predicted, where
+// the product is rounded half to even; [CLS] and [SEP] are never predicted. The tokens, or with whole-word masking the
 // words, are taken in random order; a word that would exceed k predicted tokens is skipped, so that an input sequence
 // may have no predicted token. Each predicted token is replaced by [MASK] with a probability of 80%, is unchanged with
 // 10%, and becomes a random entry of the vocabulary, special entries included, with 10%.
@@ -57,25 +57,26 @@ DocumentSummary encode_documents(TextBatches& text, const Tokenizer& tokenizer, 
                                  io::ShardWriter& writer);
 
 struct PretrainingOptions {
-  int64_t max_length = 128;  // maximum number of tokens of an input sequence; set by train.batch.block
-  double short_share = 0.1;
-  double mask_share = 0.15;
+  int64_t max_length = 128;  // maximum number of tokens of an input sequence; set by train.batch.sequence_length
+  double short_fraction = 0.1;
+  double mask_fraction = 0.15;
   int64_t max_predictions = 20;
   int64_t max_long_predictions = 0;
   bool whole_word = false;
   bool next_sentence = true;  // set by model.bert.next_sentence
   void describe(Fields& f) {
     f.field(
-        "short_share", short_share,
+        "short_fraction", short_fraction,
         "fraction of input sequences that get a random shorter length, of at least 2 tokens besides the special tokens",
         between(0, 1));
-    f.field("mask_share", mask_share,
+    f.field("mask_fraction", mask_fraction,
             "fraction of the tokens of an input sequence that are predicted; at least one token is predicted",
             between(0, 1));
     f.field("max_predictions", max_predictions, "maximum number of predicted tokens in an input sequence", at_least(1));
     f.field("long_predictions", max_long_predictions,
             "maximum number of predicted tokens in an input sequence from update train.batch.long_from on; 0: "
-            "min(mlm.max_predictions, train.batch.block) * train.batch.long_block / train.batch.block, rounded up",
+            "min(mlm.max_predictions, train.batch.sequence_length) * train.batch.long_sequence_length / "
+            "train.batch.sequence_length, rounded up",
             at_least(0));
     f.field("whole_word", whole_word, "mask whole words: predict the pieces of a word all together or not at all");
   }

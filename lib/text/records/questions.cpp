@@ -69,10 +69,10 @@ double context_score(const ParagraphWindow& window, int32_t token_index) {
 
 void WindowOptions::check(int64_t num_special_tokens) const {
   if (max_length <= max_question_tokens + num_special_tokens)
-    refuse_usage("train.batch.block",
-                 str("more than ", max_question_tokens + num_special_tokens, " tokens, the limit squad.question plus ",
-                     num_special_tokens, " special tokens"),
-                 str(max_length), "raise train.batch.block, or lower squad.question");
+    refuse_usage("train.batch.sequence_length",
+                 str("more than ", max_question_tokens + num_special_tokens,
+                     " tokens, the limit squad.max_question_tokens plus ", num_special_tokens, " special tokens"),
+                 str(max_length), "raise train.batch.sequence_length, or lower squad.max_question_tokens");
 }
 
 std::string Paragraph::text_of(AnswerSpan span) const {
@@ -434,7 +434,7 @@ void make_squad(const PrepArguments& arguments, const SquadPrepOptions& options)
   set_questions_header(header, squad, options.squad);
   header.provenance = provenance_of(
       arguments, options.vocabulary,
-      {{"missing_share", options.squad.missing_share}, {"unanswerable", options.squad.unanswerable_handling}});
+      {{"missing_share", options.squad.missing_fraction}, {"unanswerable", options.squad.unanswerable_handling}});
   QuestionSummary summary;
   write_shard(arguments, header, [&](io::ShardWriter& writer) {
     summary = encode_questions(squad, *tokenizer, options.threads.num_threads(), writer);

@@ -73,14 +73,14 @@ QuestionRecord decode_question_record(const std::array<std::span<const int32_t>,
 QuestionRecord decode_question_record(const WholeShard& shard, size_t record, const std::string& name);
 
 struct WindowOptions {
-  int64_t max_length = 384;  // maximum number of tokens of an input sequence; set by train.batch.block
+  int64_t max_length = 384;  // maximum number of tokens of an input sequence; set by train.batch.sequence_length
   int64_t stride = 128;
   int64_t max_question_tokens = 64;
   void describe(Fields& f) {
     f.field("stride", stride, "distance in tokens between the starts of consecutive windows of a paragraph",
             at_least(1));
-    f.field("question", max_question_tokens, "maximum number of tokens of a question; longer questions are truncated",
-            at_least(1));
+    f.field("max_question_tokens", max_question_tokens,
+            "maximum number of tokens of a question; longer questions are truncated", at_least(1));
   }
   // Throws Error(usage) unless `max_length` leaves room for tokens of the paragraph after a question of maximum length.
   // `num_special_tokens`: number of special tokens of an input sequence.

@@ -128,14 +128,14 @@ class SquadReader {
 
   Squad finish() {
     if (squad_.num_questions == 0) location_.refuse("questions", "none", "name a file with at least one question");
-    const auto max_missing = options_.missing_share * static_cast<double>(squad_.num_answers);
+    const auto max_missing = options_.missing_fraction * static_cast<double>(squad_.num_answers);
     if (static_cast<double>(squad_.num_answers_without_range) > max_missing)
       first_missing_location_.refuse(
-          str("at least ", 100 * (1 - options_.missing_share),
+          str("at least ", 100 * (1 - options_.missing_fraction),
               "% of the answers to occur in the paragraph at their 'answer_start'"),
           str(squad_.num_answers - squad_.num_answers_without_range, " of ", count_of(squad_.num_answers, "answer"),
               "; the first mismatch is in this question"),
-          "check that answer_start counts Unicode code points, or raise --missing-share");
+          "check that answer_start counts Unicode code points, or raise --missing-fraction");
     return std::move(squad_);
   }
 

@@ -77,7 +77,8 @@ struct PairFilters {
             "no limit",
             at_least(0));
     f.field("max_ratio", max_ratio,
-            "drop pairs whose longer side has more than X times as many tokens as the shorter side; 0: no limit",
+            "maximum ratio of the numbers of tokens of the longer and the shorter side; other pairs are dropped; 0: no "
+            "limit",
             at_least(0));
     f.field("empty", empty_handling,
             "treatment of pairs with an empty source or target; refuse: stop with an error; drop: leave the pair out",

@@ -34,9 +34,9 @@ class ModelSize:
     def toml(self, n, batch_tokens):
         """Returns the configuration of the project for batches of `batch_tokens` tokens in sequences of length n; it ends in [train]."""
         return (f"include = '{bench_folder.parents[1]}/configs/backbones/modern-decoder.toml'\n"
-                f"[model]\nlayers = {self.layers}\nwidth = {self.d}\nffn = {self.f}\nnorm_epsilon = {EPSILON}\n"
+                f"[model]\nlayers = {self.layers}\nwidth = {self.d}\nffn_dim = {self.f}\nnorm_epsilon = {EPSILON}\n"
                 f"[attention]\nheads = {self.h}\nkey_value_heads = {self.hkv}\nrotary.base = {BASE}\n"
-                f"[train]\nbatch.block = {n}\nbatch.tokens = {batch_tokens}\n")
+                f"[train]\nbatch.sequence_length = {n}\nbatch.tokens = {batch_tokens}\n")
 
 
 EPSILON, BASE = 1e-5, 10000.0  # of the norms; of the rotary angles

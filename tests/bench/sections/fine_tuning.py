@@ -27,7 +27,7 @@ def fine_tuning(bench, pieces, lengths, length_of, batchings, peers, warm=3, upd
     run([bench.tools / "mh-prep", "-q", "examples", "--wordpiece", pieces, "--no-header", "--text", "1", "--text-b", "2", "--label", "3",
          "--labels", "0,1", "-o", shard, text])
     rows_file.write_bytes(subprocess.run([bench.tests / "example-rows", shard, "128"], check=True, capture_output=True).stdout)
-    toml = f"[model]\nbert.head = 'classes'\nbert.classes = 2\n{bert.TOML}batch.block = 128\nbatch.rows = {batch}\n"
+    toml = f"[model]\nbert.head = 'classes'\nbert.classes = 2\n{bert.TOML}batch.sequence_length = 128\nbatch.rows = {batch}\n"
 
     def name_of(batching):
         return f"fine-tuning, rows {lengths}, updates {batching}"

@@ -46,7 +46,7 @@ def import_rows(bench):
 def evaluation_rows(bench):
     with imported_model(bench, "3.2B", "bfloat16") as (checkpoint, shard, _, _):
         options = ["-q", "--precision", "bf16", "--threads", bench.threads, checkpoint]
-        for description, command in ((f"scoring of {LENGTH} tokens", ["--block", LENGTH, *options, shard]),
+        for description, command in ((f"scoring of {LENGTH} tokens", ["--sequence-length", LENGTH, *options, shard]),
                                      ("generation of 16 tokens", ["generate", "--prompt", "the quick", "--length", 16, *options])):
             print_progress(f"{description} with 3.2B parameters")
             _, peak = run([bench.tools / "mh-eval", *command], stdout=subprocess.DEVNULL)

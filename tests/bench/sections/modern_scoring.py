@@ -21,7 +21,7 @@ def measure(bench):
     num_tokens = len(ids.read_text().split()) - len(beginning_ids.read_text().split())
     for precision, bar in (("fp32", 1.1), ("bf16", 1.3)):
         name, nlls = f"scoring with {modern.MODEL}, n {n}, {precision}", []
-        evaluation = [bench.tools / "mh-eval", "-q", "--block", n, "--precision", precision, "--threads", bench.threads, smollm2.checkpoint]
+        evaluation = [bench.tools / "mh-eval", "-q", "--sequence-length", n, "--precision", precision, "--threads", bench.threads, smollm2.checkpoint]
         options = dict(length=n, precision=precision)
 
         def score():

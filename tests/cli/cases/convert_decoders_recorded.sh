@@ -50,10 +50,10 @@ expect 0 mh-eval generate gemma3_text-5.safetensors --length 8
 cp -r llama-4 longer
 huggingface_recorded update longer/config.json '{"max_position_embeddings": 600}'
 mh-convert -q longer -o longer.safetensors
-mh-train -q --from longer.safetensors --train text.mhs --out tuned --set train.batch.block=8 --set train.batch.tokens=32 --set train.length=1u
+mh-train -q --from longer.safetensors --train text.mhs --out tuned --set train.batch.sequence_length=8 --set train.batch.tokens=32 --set train.length=1u
 for model in longer.safetensors tuned/last.safetensors; do
-  expect 0 mh-eval --block 600 $model text.mhs; ! grep -q "warning" err || fail "$model: expected no warning; found $(grep warning err)"
-  expect 0 mh-eval --block 601 $model text.mhs; expect_stderr "blocks of 601 tokens are longer than the texts of 600 tokens in training"
+  expect 0 mh-eval --sequence-length 600 $model text.mhs; ! grep -q "warning" err || fail "$model: expected no warning; found $(grep warning err)"
+  expect 0 mh-eval --sequence-length 601 $model text.mhs; expect_stderr "blocks of 601 tokens are longer than the texts of 600 tokens in training"
 done
 
 # The types of the tensors, and a model in several files. The numbers of the record are exact in fp16, not in bf16.
@@ -89,7 +89,7 @@ json.dump({"eos_token": "</s>", "pad_token": "<unk>"}, open("bad/special_tokens_
 open("bad/chat_template.jinja", "w").write("{% for m in messages %}[INST]{{ m.content }}{% endfor %}")
 P
 mh-convert -q bad -o window.safetensors
-mh-train -q --from window.safetensors --train text.mhs --out trained --set train.batch.block=8 --set train.batch.tokens=32 --set train.length=1u
+mh-train -q --from window.safetensors --train text.mhs --out trained --set train.batch.sequence_length=8 --set train.batch.tokens=32 --set train.length=1u
 expect 0 mh-convert --to huggingface trained/last.safetensors trained.back; expect_stderr "saved as MistralForCausalLM"
 cmp bad/chat_template.jinja trained.back/chat_template.jinja
 python3 - <<'P'

@@ -74,7 +74,7 @@ cat > questions <<'J'
 {"data": [{"title": "T", "paragraphs": [{"context": "the caf\u00e9 cat  sat on the mat", "qas": [{"id": "q", "question": "who sat?",
   "answers": [{"text": "caf\u00e9 cat", "answer_start": 4}]}]}]}], "version": "1.1"}
 J
-options="--set train.batch.block=32 --set train.batch.rows=2 --set train.length=3u --set train.lr=1e-3 --threads 1"
+options="--set train.batch.sequence_length=32 --set train.batch.rows=2 --set train.length=3u --set train.lr=1e-3 --threads 1"
 for folder in roberta-4 modernbert-4; do
   m=$folder.safetensors
   mh-prep mlm -q --vocab $m documents -o mlm.mhs
@@ -84,7 +84,7 @@ for folder in roberta-4 modernbert-4; do
   mh-prep squad -q --vocab $m questions -o questions.mhs
   expect 0 mh-finetune --init $m --train mlm.mhs --out mlm-$folder $options
   expect 0 mh-finetune --init $m --train classes.mhs --out classes-$folder $options
-  expect 0 mh-finetune --init $m --train questions.mhs --out questions-$folder $options --set squad.question=8
+  expect 0 mh-finetune --init $m --train questions.mhs --out questions-$folder $options --set squad.max_question_tokens=8
 done
 expect 0 mh-finetune --init modernbert-4.safetensors --train classes.mhs --out pooler $options --set 'model.bert.pooler="transform"'
 expect 0 mh-convert --to huggingface pooler/last.safetensors pooler.back; expect_stderr "ModernBertForSequenceClassification"

@@ -1,8 +1,8 @@
 # Models with grouped-query attention: scan, rank, cut and swap by head and by group.
 [ -n "$(command -v mh-prune || true)" ] || skip "mh-prune is not built"
 make_shards
-mh-train -q --train t.mhs --valid t.mhs --out run --set model.layers=2 --set model.width=32 --set model.ffn=32 --set attention.heads=6 \
-  --set attention.head_size=8 --set attention.key_value_heads=2 --set train.batch.block=32 --set train.batch.tokens=128 --set train.length=8u \
+mh-train -q --train t.mhs --valid t.mhs --out run --set model.layers=2 --set model.width=32 --set model.ffn_dim=32 --set attention.heads=6 \
+  --set attention.head_size=8 --set attention.key_value_heads=2 --set train.batch.sequence_length=32 --set train.batch.tokens=128 --set train.length=8u \
   --set train.lr=0.01
 model=run/best.safetensors
 

@@ -4,7 +4,7 @@ make_text 200 > text
 mh-prep vocab text > v 2>/dev/null
 mh-prep lm --vocab v text -o t.mhs 2>/dev/null
 small=(--config "$ROOT/configs/recipes/wikitext2-small.toml" --train t.mhs --valid t.mhs -q --set model.layers=2
-  --set model.width=16 --set attention.heads=2 --set train.batch.block=32 --set train.batch.tokens=128 --set train.length=4u)
+  --set model.width=16 --set attention.heads=2 --set train.batch.sequence_length=32 --set train.batch.tokens=128 --set train.length=4u)
 mh-train "${small[@]}" --out run
 mh-train "${small[@]}" --out mixed --set 'attention.mixer="mixhead-a"' --set 'attention.combiner="mae"' --set attention.mae.hidden=8
 model=run/best.safetensors mixed=mixed/best.safetensors

@@ -15,7 +15,7 @@ heads = 4
 dropout = 0.1
 [train]
 length = "24u"
-batch.block = 16
+batch.sequence_length = 16
 batch.tokens = 128
 lr = 0.003
 optimizer.clip_norm = 1.0

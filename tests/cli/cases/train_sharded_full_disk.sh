@@ -5,7 +5,7 @@
 make_text 300 > text
 mh-prep vocab text > v 2>/dev/null
 mh-prep lm --vocab v text -o t.mhs 2>/dev/null
-printf '[model]\nlayers = 1\nwidth = 16\nffn = 16\n[attention]\nheads = 2\n[train]\nbatch.block = 16\nbatch.tokens = 64\nlength = "6u"\ncheckpoint.every = "5u"\n' > c.toml
+printf '[model]\nlayers = 1\nwidth = 16\nffn_dim = 16\n[attention]\nheads = 2\n[train]\nbatch.sequence_length = 16\nbatch.tokens = 64\nlength = "6u"\ncheckpoint.every = "5u"\n' > c.toml
 in_processes 0 2 mh-train -q --threads 1 --config c.toml --train t.mhs --out run --set train.shard=optimizer
 cp run/last.safetensors before
 # with_full_disk COMMAND…: runs COMMAND; in rank 0 with a limit of 40 KiB on the size of a file, which acts as a full disk: the log is

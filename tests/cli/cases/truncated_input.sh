@@ -4,7 +4,7 @@
 make_text 200 > text
 mh-prep vocab -q text > v
 mh-prep lm -q --vocab v text -o t.mhs
-mh-train -q --train t.mhs --out run --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.batch.block=16 \
+mh-train -q --train t.mhs --out run --set model.layers=1 --set model.width=16 --set model.ffn_dim=16 --set attention.heads=2 --set train.batch.sequence_length=16 \
   --set train.batch.tokens=64 --set train.length=1u
 m=run/last.safetensors
 mkfifo input

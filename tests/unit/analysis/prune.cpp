@@ -171,12 +171,12 @@ std::vector<Combination> combinations() {
   std::vector<Combination> all;
   // Option lines for each stage whose options depend on the number of heads or change how heads interact.
   const std::map<std::string, std::vector<std::string>> extras = {
-      {"mixhead-a", {"", "mixhead-a.on = 'logits'\n", "mixhead-a.scope = 'released'\n"}},
-      {"mixhead-b", {"", "mixhead-b.on = 'logits'\n"}},
+      {"mixhead-a", {"", "mixhead-a.mixer_input = 'logits'\n", "mixhead-a.scope = 'released'\n"}},
+      {"mixhead-b", {"", "mixhead-b.mixer_input = 'logits'\n"}},
       {"talking-heads",
-       {"", "talking-heads.pre = false\n", "talking-heads.post = false\n", "talking-heads.inside = 6\n"}},
-      {"mae", {"", "mae.drop = 2\n", "mae.gate = 'uniform'\n"}},
-      {"mixture-of-heads", {"", "mixture-of-heads.shared = 0\n"}},
+       {"", "talking-heads.pre = false\n", "talking-heads.post = false\n", "talking-heads.inner_heads = 6\n"}},
+      {"mae", {"", "mae.omitted_heads = 2\n", "mae.gate = 'uniform'\n"}},
+      {"mixture-of-heads", {"", "mixture-of-heads.shared_heads = 0\n"}},
       {"head-weights", {"", "head-weights.weights = [1, -0.5, 2, 0.25]\n"}},
       {"gates", {"", "gates.input = true\n"}},
       {"synthesizer-dense", {"", "synthesizer-dense.per_head = true\n"}}};
@@ -441,8 +441,9 @@ TEST_CASE("a model without heads still runs, and pruning or swapping its heads i
 
 TEST_CASE("swapping two heads of a pruned layer, together with their stage parameters, does not change its outputs",
           "[prune]") {
-  for (const char* attention : {"combiner = 'mae'\n", "combiner = 'mixture-of-heads'\nmixture-of-heads.shared = 0\n",
-                                "mixer = 'mixhead-a'\ncombiner = 'alphas'\n"}) {
+  for (const char* attention :
+       {"combiner = 'mae'\n", "combiner = 'mixture-of-heads'\nmixture-of-heads.shared_heads = 0\n",
+        "mixer = 'mixhead-a'\ncombiner = 'alphas'\n"}) {
     INFO(attention);
     Model full("decoder", attention);
     const auto pruned = analysis::prune_heads(
@@ -493,8 +494,8 @@ TEST_CASE("pruning refuses missing heads, score or output heads that are not sep
                  "no mixer that changes"));
   CHECK(contains(prune_error("mixer = 'mixhead-a'\npairing = 'cross-head'\n", {{0, 1}}, SideSelection::score),
                  "the same heads for keys"));
-  CHECK(contains(prune_error("mixer = 'mixhead-a'\nmixhead-a.on = 'logits'\n", {{0, 0}, {0, 1}, {0, 2}, {0, 3}},
-                             SideSelection::score),
+  CHECK(contains(prune_error("mixer = 'mixhead-a'\nmixhead-a.mixer_input = 'logits'\n",
+                             {{0, 0}, {0, 1}, {0, 2}, {0, 3}}, SideSelection::score),
                  "since mixer 'mixhead-a' mixes logits"));
   CHECK(prune_error("mixer = 'mixhead-a'\n", {{0, 0}, {0, 1}, {0, 2}, {0, 3}}, SideSelection::score).empty());
   Model full("decoder", "mixer = 'mixhead-a'\n");
@@ -535,8 +536,8 @@ TEST_CASE("a layer refuses head counts that its stages do not support", "[prune]
                              "4\nmixture-of-heads.kept_heads = [1, 1]\n"),
                  "each head once"));
   // With a mixer that changes the number of heads, an additive mask must be shared by all heads.
-  layers::Layer layer("heads = 2\nvalue_heads = 3\nhead_size = 4\nmixer = 'talking-heads'\ntalking-heads.inside = 3\n",
-                      12);
+  layers::Layer layer(
+      "heads = 2\nvalue_heads = 3\nhead_size = 4\nmixer = 'talking-heads'\ntalking-heads.inner_heads = 3\n", 12);
   const at::Tensor x = normal({1, 4, 12}, 1);
   Mask mask;
   mask.additive = at::zeros({1, 2, 4, 4});

@@ -118,7 +118,7 @@ TEST_CASE("a text and a list of one text name the same combiner, and the empty l
   CHECK(pair.find("[attention.decoder.self.1]\ncombiner = \"concatenate\"\n") != std::string::npos);
   // Each combiner has its own section of options.
   const AttentionOptions options =
-      layers::options_of(combiner_line({"gates", "mae"}) + "gates.start = 0.75\nmae.drop = 2");
+      layers::options_of(combiner_line({"gates", "mae"}) + "gates.start = 0.75\nmae.omitted_heads = 2");
   CHECK(options.combiner == Names{"gates", "mae"});
   CHECK(options.stages.contains("gates"));
   CHECK(options.stages.contains("mae"));

@@ -84,7 +84,7 @@ data::Examples examples(std::vector<int64_t> lengths, const std::string& head, i
 
 train::TrainOptions train_options(int64_t rows) {
   train::TrainOptions options;
-  options.batch.block = 64, options.batch.rows = rows, options.batch.tokens = 64;
+  options.batch.sequence_length = 64, options.batch.rows = rows, options.batch.tokens = 64;
   return options;
 }
 
@@ -278,7 +278,7 @@ TEST_CASE("without data, a length in tokens is converted for texts, unknown for 
   const auto updates = [](const char* backbone, const Length& length) {
     train::RunConfig run;
     run.model.model.backbone = backbone;
-    run.train.batch.block = 16, run.train.batch.tokens = 64;
+    run.train.batch.sequence_length = 16, run.train.batch.tokens = 64;
     return train::length_to_updates(length, run, nullptr);
   };
   for (const char* backbone : {"decoder", "encoder-decoder", "bert"}) {
@@ -295,7 +295,7 @@ TEST_CASE("without data, a length in tokens is converted for texts, unknown for 
 namespace {
 
 const char* const kBertConfig =
-    "[model]\nbackbone = 'bert'\nnorm = 'post'\nlayers = 2\nwidth = 16\nffn = 24\nbert.segments = "
+    "[model]\nbackbone = 'bert'\nnorm = 'post'\nlayers = 2\nwidth = 16\nffn_dim = 24\nbert.segments = "
     "2\nbert.embedding_norm = "
     "true\n";
 
@@ -442,11 +442,11 @@ TEST_CASE(
       CHECK(p.master().equal(pretrained_model->parameters().find(p.name())->master()));
   // A partial load is refused if a parameter outside attention stages, pooler and task head is absent from the
   // checkpoint or has another shape there.
-  for (const char* change : {"[attention]\nheads = 4\nhead_size = 8\n", "ffn = 32\n[attention]\nheads = 4\n",
+  for (const char* change : {"[attention]\nheads = 4\nhead_size = 8\n", "ffn_dim = 32\n[attention]\nheads = 4\n",
                              "layers = 3\n[attention]\nheads = 4\n"}) {
     std::string toml = str(kBertConfig, change);
     if (const auto begin = toml.find("layers = 2\n"); std::string(change).find("layers") == 0) toml.erase(begin, 11);
-    if (const auto begin = toml.find("ffn = 24\n"); std::string(change).find("ffn") == 0) toml.erase(begin, 9);
+    if (const auto begin = toml.find("ffn_dim = 24\n"); std::string(change).find("ffn") == 0) toml.erase(begin, 13);
     auto incompatible_model = build(toml);
     CHECK(refusal([&] {
             model::compare_with_checkpoint(checkpoint, incompatible_model->parameters(), "--init m");

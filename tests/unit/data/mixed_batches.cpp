@@ -48,9 +48,9 @@ class Texts {
   std::vector<std::vector<int32_t>> tokens_;
 };
 
-BatchOptions options_of(int64_t block, int64_t rows, BatchOrder order = BatchOrder::blocks) {
+BatchOptions options_of(int64_t sequence_length, int64_t rows, BatchOrder order = BatchOrder::blocks) {
   BatchOptions options;
-  options.block = block, options.tokens = block * rows, options.order = order;
+  options.sequence_length = sequence_length, options.tokens = sequence_length * rows, options.order = order;
   return options;
 }
 
@@ -75,15 +75,15 @@ TEST_CASE("mixed blocks: a shard's blocks occur once in each of its own epochs, 
       weights.push_back(*rc::gen::inRange(1, 20));
       weight_sum += weights.back();
     }
-    const int64_t block = *rc::gen::inRange<int64_t>(1, 9), rows = *rc::gen::inRange<int64_t>(1, 7);
+    const int64_t sequence_length = *rc::gen::inRange<int64_t>(1, 9), rows = *rc::gen::inRange<int64_t>(1, 7);
     const Texts texts(lengths);
-    const auto batches = texts.batches(weights, options_of(block, rows));
+    const auto batches = texts.batches(weights, options_of(sequence_length, rows));
     std::vector<std::vector<int64_t>> offsets(num_shards);  // offsets of the rows of each shard, in order
     int64_t num_rows = 0;
     for (int64_t u = 0; u < 40; ++u)
       for (const auto& [shard, offset, length] : row_keys(*batches, u)) {
-        RC_ASSERT(offset % block == 0);
-        RC_ASSERT(length == std::min(block, lengths[shard] - offset));
+        RC_ASSERT(offset % sequence_length == 0);
+        RC_ASSERT(length == std::min(sequence_length, lengths[shard] - offset));
         offsets[shard].push_back(offset);
         ++num_rows;
         for (size_t i = 0; i < num_shards; ++i)
@@ -94,7 +94,7 @@ TEST_CASE("mixed blocks: a shard's blocks occur once in each of its own epochs, 
     const std::vector<double> epochs = batches->shard_epochs(40);
     int64_t blocks_of_all = 0;
     for (size_t i = 0; i < num_shards; ++i) {
-      const auto num_blocks = static_cast<size_t>(ceil_div(lengths[i], block));
+      const auto num_blocks = static_cast<size_t>(ceil_div(lengths[i], sequence_length));
       blocks_of_all += static_cast<int64_t>(num_blocks);
       RC_ASSERT(epochs[i] == static_cast<double>(offsets[i].size()) / static_cast<double>(num_blocks));
       for (size_t begin = 0; begin < offsets[i].size(); begin += num_blocks) {
@@ -247,7 +247,7 @@ TEST_CASE("mixed updates of pairs: draw n of a shard is update n of its own batc
   const auto first_pairs = translation::random_sentence_pairs(30), second_pairs = translation::random_sentence_pairs(9);
   const data::Pairs first = translation::corpus_of(first_pairs), second = translation::corpus_of(second_pairs);
   BatchOptions options;
-  options.block = 16, options.tokens = 60;
+  options.sequence_length = 16, options.tokens = 60;
   const auto mixed = data::mix_batches({{&first, "a.mhs", 1}, {&second, "b.mhs", 3}}, options, 3);
   const std::unique_ptr<data::Batches> shard_batches[2] = {first.batches(options, 3),
                                                            second.batches(options, data::seed_of_shard(3, 1))};

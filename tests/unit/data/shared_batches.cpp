@@ -24,7 +24,7 @@ std::unique_ptr<Batches> make_batches(BatchOrder order, bool has_pairs, int64_t 
   TrainOptions options;
   options.batch.order = order;
   options.batch.micro_tokens = micro_tokens;
-  options.batch.block = has_pairs ? 16 : 5;
+  options.batch.sequence_length = has_pairs ? 16 : 5;
   options.batch.tokens = has_pairs ? 60 : 30;
   return has_pairs ? corpora::make_batches(translation::corpus_of(pairs), options)
                    : corpora::make_batches(corpora::text_of(text, 0), options);

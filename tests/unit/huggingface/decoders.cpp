@@ -80,7 +80,7 @@ TEST_CASE("keys missing from config.json of a decoder have the defaults of its c
           "[huggingface]") {
   struct Defaults {
     const char* type;
-    int64_t width, ffn, layers, heads, kv_heads, head_size, max_positions;
+    int64_t width, ffn_dim, layers, heads, kv_heads, head_size, max_positions;
     double epsilon, base;
     bool is_tied;
     const char* activation;
@@ -102,7 +102,7 @@ TEST_CASE("keys missing from config.json of a decoder have the defaults of its c
     INFO(d.type);
     const Settings s = settings_from(d.type, "{}");
     CHECK(s.at("model.width") == d.width);
-    CHECK(s.at("model.ffn") == d.ffn);
+    CHECK(s.at("model.ffn_dim") == d.ffn_dim);
     CHECK(s.at("model.layers") == d.layers);
     CHECK(s.at("attention.heads") == d.heads);
     CHECK(setting_or(s, "attention.key_value_heads", 0) == d.kv_heads);

@@ -52,8 +52,8 @@ struct Sample {
   std::string model;  // TOML lines of [model]
 };
 
-const char* kBert = "backbone = 'bert'\nbert.segments = 2\nlayers = 1\nwidth = 8\nffn = 8\n";
-const char* kSmall = "layers = 1\nwidth = 8\nffn = 8\n";
+const char* kBert = "backbone = 'bert'\nbert.segments = 2\nlayers = 1\nwidth = 8\nffn_dim = 8\n";
+const char* kSmall = "layers = 1\nwidth = 8\nffn_dim = 8\n";
 
 std::vector<int32_t> bytes(const std::string& text) {
   std::vector<int32_t> numbers;
@@ -182,7 +182,7 @@ TEST_CASE("evaluation returns a finite loss and only scores that the task names"
     dataset->check(*model);
     CHECK(dataset->corpus().num_targets() > 0);
     task::EvaluationOptions options;
-    if (task->traits().has_text_order) options.scoring.block = 4;
+    if (task->traits().has_text_order) options.scoring.sequence_length = 4;
     const std::vector<std::string> task_scores = task::names_of(task->scores()),
                                    dataset_scores = dataset->score_names();
     for (const std::string& score : dataset_scores) {

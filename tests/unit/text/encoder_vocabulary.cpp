@@ -174,7 +174,7 @@ TEST_CASE("masking leaves the separators of a row of two texts unchanged", "[enc
   const Records records({{10, 11, 12}, {13, 14}, {}, {20, 21}, {22}, {}});
   PretrainingOptions options;
   options.max_length = 16;
-  options.mask_share = 1;
+  options.mask_fraction = 1;
   options.max_predictions = 1000;
   const PretrainingExamples examples(records.sequences(), roberta(), options, 3);
   for (uint32_t number = 0; number < 20; ++number) {

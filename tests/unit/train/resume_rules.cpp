@@ -52,7 +52,7 @@ const std::set<std::string> kChangeable{"data.train",
                                         "train.validation.min_improvement"};
 // Keys that a resume may change only in a run without a validation set. The same holds for keys that start with
 // kDecoding.
-const std::set<std::string> kChangeableWithoutValidationSet{"data.valid_checksum", "train.validation.block",
+const std::set<std::string> kChangeableWithoutValidationSet{"data.valid_checksum", "train.validation.sequence_length",
                                                             "train.validation.memory", "train.validation.metric"};
 const std::string kDecoding = "train.validation.decode.";
 

@@ -37,20 +37,20 @@ class MixtureOfExperts : public GatedCombiner {
       : options_(resolve_heads(options, layer_spec)),
         num_original_heads_(options_.original_heads.count),
         num_remaining_heads_(layer_spec.value_heads),
-        num_experts_(expert_count(num_original_heads_, options.num_omitted_heads)),
+        num_experts_(expert_count(num_original_heads_, options.omitted_heads)),
         gate_(options_, num_experts_) {
     auto refuse = [&](const char* key, const std::string& expected, const std::string& found,
                       const std::string& advice) {
       refuse_usage(str(layer_spec.name, ", attention.mae.", key), expected, found, advice);
     };
-    if (options.num_omitted_heads >= num_original_heads_)
-      refuse("drop", str("less than ", num_original_heads_, ", the number of heads of the layer"),
-             found_value(options.num_omitted_heads, MaeOptions{}.num_omitted_heads),
-             "lower attention.mae.drop, or raise attention.heads");
+    if (options.omitted_heads >= num_original_heads_)
+      refuse("omitted_heads", str("less than ", num_original_heads_, ", the number of heads of the layer"),
+             found_value(options.omitted_heads, MaeOptions{}.omitted_heads),
+             "lower attention.mae.omitted_heads, or raise attention.heads");
     if (num_experts_ > kMaxExperts)
-      refuse("drop", str("at most ", kMaxExperts, " experts, one for each choice of the dropped heads"),
-             str("more experts, for ", options.num_omitted_heads, " dropped heads of ", num_original_heads_),
-             "lower attention.mae.drop");
+      refuse("omitted_heads", str("at most ", kMaxExperts, " experts, one for each choice of the omitted heads"),
+             str("more experts, for ", options.omitted_heads, " omitted heads of ", num_original_heads_),
+             "lower attention.mae.omitted_heads");
     if (options.mean == MaeOptions::Mean::full && options.window > 0)
       refuse("window", "0 with mean = \"full\"", str(options.window),
              "set attention.mae.window to 0, since only the causal mean has a window");
@@ -126,8 +126,7 @@ class MixtureOfExperts : public GatedCombiner {
                                                           (1 - at::matmul(g, omission_matrix(g.device()))));
   }
   double expert_scale() const {
-    return static_cast<double>(num_original_heads_) /
-           static_cast<double>(num_original_heads_ - options_.num_omitted_heads);
+    return static_cast<double>(num_original_heads_) / static_cast<double>(num_original_heads_ - options_.omitted_heads);
   }
 
   // Returns the matrix (E, original heads) with 1 where the expert omits the head, otherwise 0.
@@ -135,7 +134,7 @@ class MixtureOfExperts : public GatedCombiner {
     if (omission_matrix_.defined() && omission_matrix_.device() == device) return omission_matrix_;
     at::Tensor matrix = at::zeros({num_experts_, num_original_heads_}, at::kFloat);
     auto* row = matrix.mutable_data_ptr<float>();
-    for (const auto& expert : omitted_heads_by_expert(num_original_heads_, options_.num_omitted_heads)) {
+    for (const auto& expert : omitted_heads_by_expert(num_original_heads_, options_.omitted_heads)) {
       for (int64_t head : expert) row[head] = 1;
       row += num_original_heads_;
     }

@@ -30,16 +30,15 @@ void RotaryOptions::describe(Fields& f) {
           "set",
           between(0, 1 << 30));
   f.field("low_factor", low_factor,
-          "llama3: frequencies with a wavelength above original_length / low_factor are divided by the factor",
+          "llama3: number of rotations in original_length positions below which a frequency is divided by the factor",
           positive());
   f.field("high_factor", high_factor,
-          "llama3: frequencies with a wavelength below original_length / high_factor stay unchanged", positive());
-  f.field("beta_fast", beta_fast,
-          "yarn: frequencies with more rotations than this number in original_length positions stay unchanged",
+          "llama3: number of rotations in original_length positions above which a frequency stays unchanged",
           positive());
+  f.field("beta_fast", beta_fast,
+          "yarn: number of rotations in original_length positions above which a frequency stays unchanged", positive());
   f.field("beta_slow", beta_slow,
-          "yarn: frequencies with fewer rotations than this number in original_length positions are divided by the "
-          "factor",
+          "yarn: number of rotations in original_length positions below which a frequency is divided by the factor",
           positive());
   f.field("truncate", truncate, "yarn: round the bounds of the blended frequencies to whole indices");
   f.field("attention_factor", attention_factor,

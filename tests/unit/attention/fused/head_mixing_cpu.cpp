@@ -265,11 +265,11 @@ TEST_CASE("the CPU head mixing kernel allocates nothing of size Tq x Tk", "[atte
 
 TEST_CASE("layers that mix probabilities have equal outputs and gradients on the fused and composed path, with dropout",
           "[attention][head-mixing]") {
-  for (const char* mixer :
-       {"mixer = 'mixhead-a'", "mixer = 'mixhead-b'", "mixer = 'random-normal'", "mixer = 'mean'",
-        "mixer = 'differential'", "mixer = 'mixhead-b'\ncombiner = 'alphas'",
-        "mixer = 'mixhead-a'\npairing = 'cross-head'", "mixer = 'mixhead-a'\n[attention.mixhead-a]\ndropout = 'before'",
-        "mixer = 'talking-heads'\n[attention.talking-heads]\npre = false"})
+  for (const char* mixer : {"mixer = 'mixhead-a'", "mixer = 'mixhead-b'", "mixer = 'random-normal'", "mixer = 'mean'",
+                            "mixer = 'differential'", "mixer = 'mixhead-b'\ncombiner = 'alphas'",
+                            "mixer = 'mixhead-a'\npairing = 'cross-head'",
+                            "mixer = 'mixhead-a'\n[attention.mixhead-a]\ndropout_before_mixing = true",
+                            "mixer = 'talking-heads'\n[attention.talking-heads]\npre = false"})
     for (attention::AttentionKind kind :
          {attention::AttentionKind::decoder_self, attention::AttentionKind::encoder_self}) {
       INFO(mixer << " in " << name_of(kind));
@@ -294,7 +294,7 @@ TEST_CASE("describe_path names the features that the head mixing kernel lacks", 
   const auto path_of = [](const std::string& toml) {
     return layers::Layer("heads = 2\n" + toml, 32).layer->describe_path(true);
   };
-  CHECK(path_of("mixer = 'mixhead-a'\n[attention.mixhead-a]\non = 'logits'").find("the mixer mixes logits") !=
+  CHECK(path_of("mixer = 'mixhead-a'\n[attention.mixhead-a]\nmixer_input = 'logits'").find("the mixer mixes logits") !=
         std::string::npos);
   CHECK(path_of("mixer = 'talking-heads'").find("the mixer mixes logits") != std::string::npos);
   CHECK(path_of("mixer = 'mixhead-a'\nnormaliser = 'sigsoftmax'\nscore = 'relative'") == "fused");
