@@ -18,7 +18,12 @@ METHODS = ("lib/attention/methods/**/*", "lib/train/procedures/*", "lib/train/re
 ENTRY = re.compile(r"\b(transforms|pairings|scores|position_biases|normalisers|mixers|combiners|procedures|regularisers)\(\),\s*(?:\"([^\"]+)\"|(\w+))")
 REGISTRATION = re.compile(r"^const Registration<", re.MULTILINE)
 
-# Names that are also ordinary words or functions of the kernels: only a string literal that equals the name is a fault.
+# Names that the core also uses for something that every method may have; only a string literal that equals such a name is a fault:
+#   concatenate, mean, none, own, softmax: ordinary words, and functions of the tensor library and of the kernels
+#   dot-product: the product of query and key, to which every score adds its terms
+#   gates: what every combiner with gates shows to observers (GateObservation)
+#   head-weights: the weights by which every combiner that only scales heads multiplies them (Combiner::head_weights())
+#   relative: positions by distance, which kernels compute for every score that sets them (Score::set_relative_positions())
 WORDS = {"concatenate", "dot-product", "gates", "head-weights", "mean", "none", "own", "relative", "softmax"}
 # String literals allowed in a file: other meanings of the word, and the default stage of each kind.
 ALLOWED = {

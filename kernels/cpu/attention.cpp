@@ -180,7 +180,7 @@ MH_INLINE void decode_forward(const AttentionParams& params, const HeadTensors<T
     const auto add_terms = [&](float* x) { add_logit_terms(params, i, first, visible, num_keys, x, nullptr); };
     pack_fp32(Matrix<const T>{q.data + i * q.row_stride, q.row_stride}, 1, 1, d, params.scale, scaled_q);
     tensors.lse[i] =
-        attend_query(scaled_q, num_keys, d, KeysAndValues{RowAddress<T>{k, first}, RowAddress<T>{v, first}},
+        attend_query(scaled_q, d, KeysAndValues{RowAddress<T>{k, first}, RowAddress<T>{v, first}, num_keys},
                      LogitTerms{add_terms, sink_of(params, params.head)}, params.head_scale(params.head), s,
                      tensors.out.data + i * tensors.out.row_stride);
   }

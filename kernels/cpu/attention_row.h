@@ -87,14 +87,15 @@ MH_INLINE void prefetch_row(const T* from, int64_t d) {
 }
 constexpr int64_t kPrefetchDistance = 4;  // the loop over keys prefetches the key this many keys ahead
 
-// Access to keys and values: key(j) and value(j) return the addresses of key j (d) and value j (d).
+// Access to keys and values: key(j) and value(j) return the addresses of key j (d) and value j (d), j < num_keys.
 template <class Key, class Value>
 struct KeysAndValues {
   Key key;
   Value value;
+  int64_t num_keys;
 };
 template <class Key, class Value>
-KeysAndValues(Key, Value) -> KeysAndValues<Key, Value>;
+KeysAndValues(Key, Value, int64_t) -> KeysAndValues<Key, Value>;
 
 // The terms of the logits of one query that depend on no product: add_terms(s) applies the soft cap and adds the
 // position bias to its logits s; sink: logit of its sink, or null.
@@ -106,17 +107,18 @@ struct LogitTerms {
 template <class AddTerms>
 LogitTerms(AddTerms, const float*) -> LogitTerms<AddTerms>;
 
-// Computes `out` (d) = `factor` * softmax(q kᵀ) v for one scaled query q (d) and `keys` keys, with `terms`; zeros if
-// all logits are -inf. d is a multiple of 16. s: scratch, pad_to_lanes(keys). Returns the log-sum-exp, nats; +inf if
-// all logits are -inf.
+// Computes `out` (d) = `factor` * softmax(q kᵀ) v for one scaled query q (d) and the keys of `kv`, with `terms`; zeros
+// if all logits are -inf. d is a multiple of 16. s: scratch, pad_to_lanes(kv.num_keys). Returns the log-sum-exp, nats;
+// +inf if all logits are -inf.
 template <class Key, class Value, class AddTerms, class T>
-MH_INLINE float attend_query(const float* q, int64_t keys, int64_t d, const KeysAndValues<Key, Value>& kv,
+MH_INLINE float attend_query(const float* q, int64_t d, const KeysAndValues<Key, Value>& kv,
                              const LogitTerms<AddTerms>& terms, float factor, float* s, T* out) {
   const Key& key = kv.key;
   const Value& value = kv.value;
-  for (int64_t j = 0; j < keys; ++j) {
+  const int64_t num_keys = kv.num_keys;
+  for (int64_t j = 0; j < num_keys; ++j) {
     const T* k = key(j);
-    if (j + kPrefetchDistance < keys) prefetch_row(key(j + kPrefetchDistance), d);
+    if (j + kPrefetchDistance < num_keys) prefetch_row(key(j + kPrefetchDistance), d);
     prefetch_row(value(j), d);
     Floats sum{};
     for (int64_t c = 0; c < d; c += lanes) {
@@ -128,14 +130,14 @@ MH_INLINE float attend_query(const float* q, int64_t keys, int64_t d, const Keys
     s[j] = sum_of(sum);
   }
   terms.add_terms(s);
-  const float max_logit = max_visible_logit(s, keys);
-  const bool is_fully_masked = max_logit == -INFINITY && all_masked(s, keys);
-  const float exp_sum = exponentiate_row(s, is_fully_masked ? 0 : keys, pad_to_lanes(keys), max_logit);
+  const float max_logit = max_visible_logit(s, num_keys);
+  const bool is_fully_masked = max_logit == -INFINITY && all_masked(s, num_keys);
+  const float exp_sum = exponentiate_row(s, is_fully_masked ? 0 : num_keys, pad_to_lanes(num_keys), max_logit);
   const RowSum row_sum = add_sink(terms.sink, max_logit, exp_sum);
   const float out_scale = is_fully_masked ? 0 : factor / row_sum.sum;
   int64_t c = 0;
-  for (; c + 4 * lanes <= d; c += 4 * lanes) weighted_sum<4>(s, keys, value, c, out_scale, out);
-  for (; c < d; c += lanes) weighted_sum<1>(s, keys, value, c, out_scale, out);
+  for (; c + 4 * lanes <= d; c += 4 * lanes) weighted_sum<4>(s, num_keys, value, c, out_scale, out);
+  for (; c < d; c += lanes) weighted_sum<1>(s, num_keys, value, c, out_scale, out);
   return row_sum.lse;
 }
 

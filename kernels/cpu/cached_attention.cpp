@@ -38,9 +38,9 @@ void CachedAttentionLoops<L, T>::attend(const CachedQuery<T>& query, T* out, flo
     if (query.soft_cap > 0) cap_logits(query.soft_cap, num_keys, x, nullptr);
     if (query.position_bias != nullptr) add_to(query.position_bias + first, num_keys, x);
   };
-  attend_query(scaled_q, num_keys, size,
+  attend_query(scaled_q, size,
                KeysAndValues{CacheRowAddress<T>{query.keys, query.cache_row_of, first},
-                             CacheRowAddress<T>{query.values, query.cache_row_of, first}},
+                             CacheRowAddress<T>{query.values, query.cache_row_of, first}, num_keys},
                LogitTerms{add_terms, query.sink}, 1, s, out);
 }
 

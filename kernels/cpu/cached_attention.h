@@ -25,7 +25,9 @@ struct CachedRows {
   int64_t row_stride, position_stride;
 };
 
-// The inputs of attention of one query. `size`, the number of elements of a key or value, is a multiple of 16.
+// The inputs of attention of one query. `size`, the number of elements of a key or value, is a multiple of 16. The
+// struct shares no part with AttentionParams, whose position bias and sinks belong to all heads and have strides and
+// key ranges: this struct has the row of the bias and the sink of one head. Only `scale` and `soft_cap` are the same.
 template <class T>
 struct CachedQuery {
   const T* q;  // query (size)

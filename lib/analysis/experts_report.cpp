@@ -34,7 +34,7 @@ class GateObserver : public attention::Observer, public attention::Subscriber<Ga
   }
 
   void receive(const LayerSpec& layer_spec, GateObservation& observation) override {
-    if (!observation.are_of_experts || !contains(kinds_, layer_spec.kind)) return;
+    if (!observation.is_mixture || !contains(kinds_, layer_spec.kind)) return;
     c10::NoGradGuard no_gradient;
     const at::Tensor g = observation.gates.detach().to(at::kCPU);
     const bool is_per_position = g.dim() == 3;
@@ -87,7 +87,7 @@ class OneHotGateObserver : public attention::Observer, public attention::Subscri
   OneHotGateObserver(int64_t seed, Kinds kinds) : seed_(seed), kinds_(std::move(kinds)) {}
   void begin_batch(const attention::Lengths& lengths) override { lengths_ = lengths; }
   void receive(const LayerSpec& layer_spec, GateObservation& observation) override {
-    if (!observation.are_of_experts || !contains(kinds_, layer_spec.kind)) return;
+    if (!observation.is_mixture || !contains(kinds_, layer_spec.kind)) return;
     const at::Tensor g = observation.gates;
     at::Tensor experts = g.argmax(-1);
     if (seed_ > 0) {

@@ -21,9 +21,9 @@ at::Tensor multiply_head_weights(const at::Tensor& v, const at::Tensor& w) {
   return v * w;
 }
 
-at::Tensor show_gates(const Context& c, const at::Tensor& gates, bool are_of_experts) {
+at::Tensor show_gates(const Context& c, const at::Tensor& gates, bool is_mixture) {
   if (c.observer == nullptr) return gates;
-  GateObservation observation{gates, are_of_experts};
+  GateObservation observation{gates, is_mixture};
   c.observer->notify_subscribers(c.layer_spec, observation);
   return observation.gates;
 }

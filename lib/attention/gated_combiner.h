@@ -17,23 +17,23 @@ at::Tensor scale_heads(const at::Tensor& z, const at::Tensor& w);
 at::Tensor multiply_head_weights(const at::Tensor& v, const at::Tensor& w);
 
 // Observation (Observer::notify_subscribers) of the gates of a combiner, one observation for each combiner with gates:
-// (hv), (B, E) or (B, Tq, E), where E is the number of experts if the combiner is a mixture of experts, otherwise hv. A
+// (hv), (B, E) or (B, Tq, E), where E is the number of components if the combiner is a mixture, otherwise hv. A
 // subscriber may replace `gates` by a tensor of the same shape, which the combiner then uses.
 struct GateObservation {
   at::Tensor gates;
-  bool are_of_experts = false;  // whether the gates belong to experts, over which they sum to 1
+  bool is_mixture = false;  // whether the gates are the weights of a mixture, which sum to 1 over its components
 };
 
 // Observation (Observer::notify_subscribers) of the factor that multiplies each head output before the output
-// projection: (hv), (B, hv) or (B, Tq, hv), the product of the weights of all combiners of the layer. In a mixture of
-// experts, the factor combines the gates of all experts.
+// projection: (hv), (B, hv) or (B, Tq, hv), the product of the weights of all combiners of the layer. In a mixture the
+// factor combines the gates of all components.
 struct HeadWeightObservation {
   at::Tensor weights;
 };
 
 // Shows gates to the observer as a GateObservation, and returns the gates with the changes that the observer made;
 // without an observer, returns `gates`.
-at::Tensor show_gates(const Context& c, const at::Tensor& gates, bool are_of_experts = false);
+at::Tensor show_gates(const Context& c, const at::Tensor& gates, bool is_mixture = false);
 
 // Combiner that only multiplies each head output by its weight from head_weights().
 class GatedCombiner : public Combiner {

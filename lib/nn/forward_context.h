@@ -60,6 +60,11 @@ struct ForwardContext {
   DropoutIndex dropout_index = DropoutIndex::position;
   const Requests* requests = nullptr;  // null: no requests
 
+  // `processes`, `counts_rows` and `is_recomputation` describe the pass to every stage with batch statistics, that is,
+  // a result that depends on several rows of the batch, or a running mean over batches, such as a batch norm. They are
+  // properties of the job and of the pass, which the training loop sets for each model, and not requests of a
+  // procedure: without them a stage would have other statistics with several processes or with recomputation.
+
   // The processes of the job; null: one process. Stages with batch statistics sum over the rows of all processes, so
   // all processes must run the same number of micro-batches in an update.
   const ProcessSum* processes = nullptr;

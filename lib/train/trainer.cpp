@@ -226,8 +226,8 @@ void Trainer::log_start() const {
   log_shards();
   if (update_step_->uses_cuda_graph())
     log_info(
-        "updates of equal shapes replay a captured CUDA graph; passes in which a training procedure samples experts "
-        "or skips layers run without a graph");
+        "updates of equal shapes replay a captured CUDA graph; passes in which a training procedure changes the layers "
+        "run without a graph");
   if (pass_planner_->skips_passes()) log_info("passes that would train no parameter of train.trainable are skipped");
   log_info(str(count_with_commas(model_->parameters().num_trainable_elements(), "parameter"), ", ",
                count_with_commas(end_, "update"), " of ", count_with_commas(batches_->tokens_per_update(), "token")));

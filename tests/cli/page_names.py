@@ -4,6 +4,7 @@ A page explains such names in groups or in sentences, so page_lists.py cannot ge
 such list. A name of the sources is a text that a regular expression finds in the sources, for example a key of a JSON object.
 """
 import re
+import sys
 from typing import Callable, NamedTuple
 
 from method_pages import ROOT
@@ -63,6 +64,38 @@ def words(*starts):
 
 def without_generated_lists(text):
     return re.sub(r'^\.\\" list .*?^\.\\" end of list\n', "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def item(text, term):
+    """Returns the text of the item `term` of a list, without generated lists."""
+    return re.search(rf"^\.It {term}\n(.*?)^\.(?:It |El$)", without_generated_lists(text), re.MULTILINE | re.DOTALL)[1]
+
+
+def components_in_page(part):
+    """Returns a function that lists the components of a part of tokenizer.json in its item of a page, which explains some in parentheses."""
+    return lambda text: set(re.findall(r"\b[A-Z]\w+", re.sub(r"\([^()]*\)", "", item(text, part))))
+
+
+def components_in_sources(part):
+    """Returns the components of a part of tokenizer.json that its parser accepts. The error about other components must list the same."""
+    path = ROOT / f"lib/text/pipeline/{part}.cpp"
+    text = path.read_text()
+    accepted = set(re.findall(r'\btype [!=]= "(\w+)"', text)) | (set() if part == "model" else names(r'type\(\) == "(\w+)"', "lib/text/json_node.h"))
+    message = re.search(r'"an? [\w-]+ of the type ((?:[^"]|"\s*")*)",\s*type\.empty', text)
+    listed = set(re.findall(r"\b[A-Z]\w+", message[1])) if message else set()
+    if listed != accepted:
+        sys.exit(f"{path.relative_to(ROOT)}: expected an error that lists {', '.join(sorted(accepted))}; found {', '.join(sorted(listed))}; correct the error")
+    return accepted
+
+
+def columns_of_classes(base, *sources):
+    """Returns the keys of JSON objects in the classes of the sources that derive from `base`."""
+    keys = set()
+    for source in sources:
+        for path in sorted(ROOT.glob(source)):
+            for definition in re.findall(rf"^class \w+ : public {base} \{{\n.*?^\}};", path.read_text(), re.MULTILINE | re.DOTALL):
+                keys |= {name for match in re.finditer(COLUMN, definition) for name in match.groups() if name}
+    return keys
 
 
 def heading(source):
@@ -151,7 +184,8 @@ LISTS = [
     NameList("mh-eval.1", "column of bleu", marked("Li", ".Ss bleu"), lambda _: columns("tools/eval/bleu.cpp")),
     NameList("mh-finetune.1", "column", marked("Li", ".Ss Several seeds"), lambda _: columns("tools/finetune/seeds.cpp", "lib/train/seeds.cpp")),
     NameList("mh-prep.1", "property of shards", marked("Li", ".Ss info"),
-             lambda _: columns("tools/prep/show.cpp", "lib/text/records/record_text.cpp", "lib/text/records/*/record_text.cpp")),
+             lambda _: columns("tools/prep/show.cpp", "lib/text/records/record_text.cpp") |
+             columns_of_classes(r"(?:RecordText|WholeShardText)", "lib/text/records/*.cpp")),
     NameList("mh-prep.1", "reason to drop pairs", marked("Li", ".Ss translation"), lambda _: names(r'return "(\w+)";', "lib/text/records/translation.cpp")),
     NameList("mh-prep.1", "metric", words(".It Fl -metrics Ar names"), lambda tools: scores(tools, "records", "examples"), is_exact=False),
     NameList("mh-prune.1", "column", marked("Li", ".Ss Columns", ".Ss scan", ".Ss rank", ".Ss curve"),
@@ -174,6 +208,10 @@ LISTS = [
              lambda _: set(re.findall(r"SIG\w+", " ".join(names(r"kStopSignals\{(.*)\}", "lib/base/signals.h"))))),
     NameList("mh-vocab.5", "key", marked("It", ".Ss Head"),
              lambda _: names(r'read_\w+\("(\w+)"\)|kMagic = "([\w-]+) ', "lib/text/vocabulary_file.cpp")),
+    NameList("mh-vocab.5", "type of a model of another project", lambda text: set(re.findall(r"^\.Cm (\S+)", item(text, "type"), re.MULTILINE)),
+             lambda tools: names(r'kType = "([\w-]+)"', "lib/text/*.h") - {row["type"] for row in table(tools, "vocabularies")}),
+    *(NameList("mh-vocab.5", f"component of {part}", components_in_page(part), lambda _, part=part: components_in_sources(part))
+      for part in ("normalizer", "pre_tokenizer", "model", "post_processor", "decoder")),
     *(NameList(f"mh-{tool}.1", "exit status", lambda text: set(re.findall(r"(?:^|; )(\d) ", parts(text, ".Sh EXIT STATUS"), re.MULTILINE)), lambda _: statuses())
       for tool in TOOLS),
 ]

@@ -29,10 +29,10 @@ U+00A0 \302\240 2
 U+FEFF \357\273\277 1
 T
 (printf '\xef\xbb\xbf'; cat plain) > marked
-expect 0 mh-eval bleu --tokenize none marked plain; expect_stderr "marked: the byte order mark at the start is dropped"
-expect_stdout "	100"
-expect 0 mh-eval bleu --tokenize none plain marked plain; expect_stderr "marked: the byte order mark"
-expect 0 mh-eval bleu --tokenize none - plain < marked; expect_stderr "standard input: the byte order mark"
+# The byte order mark is dropped, which a message states, and the score is 100.
+golden --stderr --rounded marked 0 mh-eval bleu --tokenize none marked plain
+golden --stderr --rounded marked-reference 0 mh-eval bleu --tokenize none plain marked plain
+golden --stderr --rounded marked-stdin 0 mh-eval bleu --tokenize none - plain < marked
 printf 'the cat\ncaf\xc3\n\xa9 au lait\n' > broken
 for files in "broken plain" "plain broken" "plain plain broken"; do
   # shellcheck disable=SC2086

@@ -12,19 +12,21 @@ os.mkdir("f")
 json.dump({p: i for i, p in enumerate(pieces)}, open("f/vocab.json", "w"))
 open("f/merges.txt", "w").write("#version: 0.2\n\u0120 a\n\u0120a b\n")
 P
-expect 0 mh-prep vocab --type byte-bpe --from f -o v; expect_stderr "259 entries"
-head -4 v | tail -1 | grep -q "^merges 2" || fail "expected the two merges of f/merges.txt in the vocabulary"
+record 0 mh-prep vocab --type byte-bpe --from f -o v
+record 0 sed '/^$/q' v
 printf 'ab ab  ab\n\303\251 a\tb\n\n' > text
-expect 0 mh-prep lm --vocab v text -o s; expect_stderr "tokens"
+record 0 mh-prep lm --vocab v text -o s
+record 0 mh-prep cat --ids s
 "$(dirname "$(command -v mh-prep)")/../tests/token-ids" v < text > ids
 printf '97 98 258 32 258 \n195 169 257 9 98 \n\n' | diff - ids || fail "expected 97 98 258 32 258, 195 169 257 9 98 and an empty line; found $(cat ids)"
 mh-prep cat s | cmp - text
 # A learnt vocabulary has <|endoftext|>, the bytes, and the joined pieces; the line feed belongs to the last word.
 printf 'ab ab\n\nab  \n  \nq' > learn
 learn() { mh-prep vocab --type byte-bpe "$@"; }
-expect 0 learn --size 300 --min-count 2 learn -o l; expect_stderr "stopped after 260 entries: no pair of pieces occurs --min-count times"
-[ "$(sed -n '7,8p' l | tr '\t\n' '  ')" = "<|endoftext|> 0 ! 0 " ] || fail "expected <|endoftext|> and ! as the first entries; found $(sed -n 7,8p l)"
-[ "$(tail -n 3 l | tr '\n' ' ')" = "a b Ġ Ċ Ġ ĠĊ " ] || fail "expected the merges a b, Ġ Ċ and Ġ ĠĊ; found $(tail -n 3 l)"
+record 0 learn --size 300 --min-count 2 learn -o l
+record 0 sed -n '1,8p' l
+record 0 tail -n 3 l
+golden_record tokens
 learn --size 300 --min-count 2 - < learn | cmp - l
 sed 's/$/\r/; $s/\r$//' learn | learn --size 300 --min-count 2 --crlf normalise - | cmp - l
 [ "$(learn -q --size 258 learn | tail -n 1)" = "a b" ] || fail "expected the number of entries that --size names"

@@ -250,7 +250,7 @@ TEST_CASE("an observer receives the gates of each combiner, and the product of a
       REQUIRE(single_recorder.gates.size() == 1);
       const GateObservation& gates = recorder.gates[name == names.front() ? 0 : 1];
       CHECK(at::equal(gates.gates, single_recorder.gates.front().gates));
-      CHECK(gates.are_of_experts == (name == "mae"));
+      CHECK(gates.is_mixture == (name == "mae"));
       product = product * single_recorder.weights.front().to(at::kDouble);
     }
     CHECK(rounding::agree(recorder.weights.front(), product.to(at::kFloat), 2));
