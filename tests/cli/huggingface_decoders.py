@@ -7,8 +7,9 @@ huggingface_decoders.py weights FOLDER [FORM…]   writes the files of the recor
                                             (two files with an index), or a CHANGE of huggingface_recorded.py
 huggingface_decoders.py compare FOLDER PRINTED   compares the output of model-print --probabilities with the record
 huggingface_decoders.py config FOLDER NEW   compares config.json of the folder NEW with the recorded configuration of FOLDER
-huggingface_decoders.py peer FOLDER…        checks that transformers reads the same configuration from FOLDER and FOLDER.back, and computes the
-                                            recorded outputs from FOLDER.back
+huggingface_decoders.py peer FOLDER…        checks that transformers reads the same configuration from FOLDER and FOLDER.back, and computes from
+                                            FOLDER.back the recorded outputs, and all logits and probabilities of FOLDER.printed, the output of
+                                            model-print --probabilities
 """
 import json
 import os
@@ -133,7 +134,7 @@ def compare(folder, printed):
     assert len(lines) == len(expected) == len(LENGTHS), (len(lines), len(expected))
     largest = [[0, 0] for _ in range(3)]  # largest difference and largest entry of each part
     for line, expected_line, length in zip(lines, expected, LENGTHS):
-        _, logits, _, probabilities = [[float(v) for v in part.split()] for part in line.split("|")]
+        _, logits, _, probabilities = parse_line(line)
         assert len(logits) == length * VOCABULARY, (folder, len(logits))
         logits = [logits[t * VOCABULARY:(t + 1) * VOCABULARY] for t in range(length)]
         matrices = [[probabilities[(m * length + q) * length:(m * length + q + 1) * length] for q in range(length)]
@@ -175,6 +176,15 @@ def compare_config(folder, new):
         assert key in actual or key in IGNORED_KEYS + UNWRITTEN_KEYS + OTHER_SPELLING, f"{new}/config.json: expected the key {key}; found none"
 
 
+def parse_line(line):
+    """Returns the parts of a line of model-print --probabilities: hidden states, logits, next-sentence logits and probabilities."""
+    return [[float(v) for v in part.split()] for part in line.split("|")]
+
+
+def flatten(nested):
+    return [value for part in nested for value in flatten(part)] if isinstance(nested, list) else [nested]
+
+
 def outputs(model, row):
     import torch
     with torch.no_grad():
@@ -182,10 +192,10 @@ def outputs(model, row):
     return out.logits[0].tolist(), [layer[0].tolist() for layer in out.attentions]
 
 
-def load(folder):
+def load(folder, dtype="float32"):
     import torch
     import transformers
-    model, loading_info = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager",
+    model, loading_info = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype), attn_implementation="eager",
                                                                            output_loading_info=True)
     assert not any(loading_info[k] for k in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")), (folder, loading_info)
     return model.eval()
@@ -201,14 +211,17 @@ def peer(*folders):
             for key, value in original.items():
                 if key not in IGNORED_KEYS + UNWRITTEN_KEYS + OTHER_SPELLING:
                     assert written.get(key) == value, (folder, key, value, written.get(key))
-        model = load(f"{folder}.back")
-        for row, line in zip(rows(), pathlib.Path(folder, "figures.txt").read_text().splitlines()):
-            for part, expected_part in zip(figures_of(*outputs(model, row), len(row)), line.split("|")):
-                values = [float(v) for v in expected_part.split()]
-                bound = tolerance.chain_bound(tolerance.pass_roundings(f"{folder}.safetensors", max(LENGTHS)) + 1, max(map(abs, values)))
-                difference = max(abs(x - y) for x, y in zip(part, values))
-                assert difference <= bound, (folder, difference, bound)
-                largest_difference = max(largest_difference, difference)
+        model, exact_model = load(f"{folder}.back"), load(f"{folder}.back", "float64")
+        num_roundings = tolerance.pass_roundings(f"{folder}.safetensors", max(LENGTHS)) + 1
+        printed = pathlib.Path(f"{folder}.printed").read_text().splitlines()
+        for row, line, printed_line in zip(rows(), pathlib.Path(folder, "figures.txt").read_text().splitlines(), printed, strict=True):
+            logits, probabilities = outputs(model, row)
+            errors = [max(abs(x - y) for x, y in zip(flatten(values), flatten(exact_values)))
+                      for values, exact_values in zip((logits, probabilities), outputs(exact_model, row))]
+            _, printed_logits, _, printed_probabilities = parse_line(printed_line)
+            parts = [("recorded figures", part, expected, 0, 0) for part, expected in zip(figures_of(logits, probabilities, len(row)), parse_line(line))]
+            parts += [("logits", flatten(logits), printed_logits, 0, errors[0]), ("probabilities", flatten(probabilities), printed_probabilities, 0, errors[1])]
+            largest_difference = max(largest_difference, tolerance.compare_parts(folder, parts, num_roundings))
         # For the type qwen2, AutoTokenizer of version 5 ignores the class that the folder states, and divides text as Qwen 2 does.
         reads_class = not (folder.startswith("qwen2-") and transformers.__version__.startswith("5."))
         reader = transformers.AutoTokenizer if reads_class else transformers.PreTrainedTokenizerFast
@@ -217,7 +230,7 @@ def peer(*folders):
         begin = json.loads((tokenizer_folder / "tokenizer_config.json").read_text())["bos_token"]
         assert [tokenizer(line)["input_ids"] for line in TEXT] == [[tokenizer.convert_tokens_to_ids(begin)] + ids for ids in recorded_ids], folder
         assert (tokenizer.bos_token_id, tokenizer.eos_token_id) == (1, 2), (folder, tokenizer)
-    print(f"transformers {transformers.__version__} reads {len(folders)} written folders; outputs at most {largest_difference:.1e} from the record")
+    print(f"transformers {transformers.__version__} reads {len(folders)} written folders; logits and probabilities at most {largest_difference:.1e} apart")
 
 
 def write_tokenizer():

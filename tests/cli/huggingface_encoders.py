@@ -7,7 +7,8 @@ huggingface_encoders.py weights FOLDER [CHANGE…]   writes the files of the rec
                                             recorded folder; a CHANGE as in huggingface_recorded.py
 huggingface_encoders.py compare FOLDER PRINTED   compares the output of model-print --probabilities with the record
 huggingface_encoders.py config FOLDER NEW   compares config.json of the folder NEW with the recorded configuration of FOLDER
-huggingface_encoders.py peer FOLDER…        checks that transformers computes the recorded outputs from FOLDER.back, and reads the same tokens
+huggingface_encoders.py peer FOLDER…        checks that transformers computes from FOLDER.back the recorded outputs, and all numbers of FOLDER.printed,
+                                            the output of model-print --probabilities, and reads the same tokens
 """
 import json
 import os
@@ -16,7 +17,7 @@ import shutil
 import sys
 
 import tolerance
-from huggingface_decoders import IGNORED_KEYS, TOKENIZER_FILES, format_figures, probability_places, write_record_json
+from huggingface_decoders import IGNORED_KEYS, TOKENIZER_FILES, flatten, format_figures, parse_line, probability_places, write_record_json
 from huggingface_recorded import TEXT, formula_tensors, pack_tensors, write_safetensors
 
 recorded_folder = pathlib.Path(__file__).resolve().parent / "recorded"
@@ -88,7 +89,7 @@ def compare(folder, printed):
     assert len(lines) == len(expected) == len(LENGTHS), (len(lines), len(expected))
     largest = [[0, 0] for _ in range(3)]  # largest difference and largest entry of each part
     for line, expected_line, length in zip(lines, expected, LENGTHS):
-        hidden, logits, _, probabilities = [[float(v) for v in part.split()] for part in line.split("|")]
+        hidden, logits, _, probabilities = parse_line(line)
         matrices = [[probabilities[(m * length + q) * length:(m * length + q + 1) * length] for q in range(length)]
                     for m in range(len(probabilities) // length ** 2)]
         for part, expected_part, extremes in zip(figures_of(hidden, logits, [matrices], length), expected_line.split("|"), largest):
@@ -147,22 +148,24 @@ def peer(*folders):
     largest_difference = 0
     for folder in folders:
         model = load(f"{folder}.back")
-        lines = pathlib.Path(folder, "figures.txt").read_text().splitlines()
-        for row, line in zip(outputs(model, model.config.vocab_size), lines):
-            length = len(row[2][0][0])
-            for part, expected_part in zip(figures_of(*row, length), line.split("|")):
-                values = [float(v) for v in expected_part.split()]
-                magnitude = max(max(map(abs, values)), max(map(abs, row[0])))
-                bound = tolerance.chain_bound(tolerance.pass_roundings(f"{folder}.safetensors", max(LENGTHS)) + 1, magnitude)
-                difference = max(abs(x - y) for x, y in zip(part, values))
-                assert difference <= bound, (folder, difference, bound)
-                largest_difference = max(largest_difference, difference)
+        num_roundings = tolerance.pass_roundings(f"{folder}.safetensors", max(LENGTHS)) + 1
+        lines = [pathlib.Path(name).read_text().splitlines() for name in (f"{folder}/figures.txt", f"{folder}.printed")]
+        for (hidden, logits, probabilities), line, printed_line in zip(outputs(model, model.config.vocab_size), *lines, strict=True):
+            figures = figures_of(hidden, logits, probabilities, len(probabilities[0][0]))
+            printed_hidden, printed_logits, _, printed_probabilities = parse_line(printed_line)
+            # Logits are sums of products of hidden states and weights.
+            magnitude = max(map(abs, hidden))
+            parts = [("recorded figures", part, expected, magnitude, 0) for part, expected in zip(figures, parse_line(line))]
+            parts += [("hidden states", hidden, printed_hidden, 0, 0), ("logits", logits, printed_logits, magnitude, 0),
+                      ("probabilities", flatten(probabilities), printed_probabilities, 0, 0)]
+            largest_difference = max(largest_difference, tolerance.compare_parts(folder, parts, num_roundings))
         tokenizer = transformers.AutoTokenizer.from_pretrained(f"{folder}.back")
         recorded_ids = [list(map(int, line.split())) for line in (tokenizer_of(folder) / "ids").read_text().splitlines()]
         assert [tokenizer(line, split_special_tokens=True)["input_ids"] for line in TEXT] == [[0] + ids + [2] for ids in recorded_ids], folder
         roles = [tokenizer.cls_token, tokenizer.pad_token, tokenizer.sep_token, tokenizer.unk_token, tokenizer.mask_token]
         assert tuple(roles) == TOKENIZERS[tokenizer_of(folder).name.removeprefix("tokenizer-")], (folder, roles)
-    print(f"transformers {transformers.__version__} reads {len(folders)} written folders; outputs at most {largest_difference:.1e} from the record")
+    print(f"transformers {transformers.__version__} reads {len(folders)} written folders; hidden states, logits and "
+          f"probabilities at most {largest_difference:.1e} apart")
 
 
 def write_tokenizer(folder):

@@ -8,7 +8,8 @@ huggingface_translators.py weights FOLDER [FORM…]   writes the files of the re
 huggingface_translators.py compare FOLDER PRINTED   compares the output of model-print --probabilities with the record
 huggingface_translators.py ids FOLDER PRINTED   compares the output of mh-prep cat --ids for pairs of TEXT with the recorded tokens
 huggingface_translators.py config FOLDER NEW   compares config.json of the folder NEW with the recorded configuration of FOLDER
-huggingface_translators.py peer FOLDER…     checks that transformers computes the recorded outputs and tokens from FOLDER.back
+huggingface_translators.py peer FOLDER…     checks that transformers computes from FOLDER.back the recorded outputs and tokens, and all logits and
+                                            probabilities of FOLDER.printed, the output of model-print --probabilities
 
 Each row of a record has a source and a target. The decoder reads the start token and the target without its last token.
 """
@@ -20,7 +21,7 @@ import struct
 import sys
 
 import tolerance
-from huggingface_decoders import IGNORED_KEYS, RECORDED_KEYS, format_figures, write_weights
+from huggingface_decoders import IGNORED_KEYS, RECORDED_KEYS, flatten, format_figures, parse_line, write_weights
 from huggingface_recorded import TEXT as PLAIN_TEXT
 
 recorded_folder = pathlib.Path(__file__).resolve().parent / "recorded"
@@ -121,7 +122,7 @@ def compare(folder, printed):
     assert len(lines) == len(expected) == len(LENGTHS), (len(lines), len(expected))
     largest = [[0, 0] for _ in range(3)]  # largest difference and largest entry of each part
     for line, expected_line, (source, target) in zip(lines, expected, LENGTHS):
-        _, logits, _, probabilities = [[float(v) for v in part.split()] for part in line.split("|")]
+        _, logits, _, probabilities = parse_line(line)
         assert len(logits) == target * VOCABULARY, (folder, len(logits))
         logits = [logits[t * VOCABULARY:(t + 1) * VOCABULARY] for t in range(target)]
         parts = figures_of(logits, matrices_of(probabilities, folder, source, target))
@@ -190,18 +191,19 @@ def peer(*folders):
     for folder in folders:
         model = load(f"{folder}.back")
         assert model.config.decoder_start_token_id == model.config.pad_token_id == start_token(folder), folder
-        for (source, target), line in zip(rows(), pathlib.Path(folder, "figures.txt").read_text().splitlines()):
-            for part, expected_part in zip(figures_of(*outputs(model, source, target, start_token(folder))), line.split("|")):
-                values = [float(v) for v in expected_part.split()]
-                bound = tolerance.chain_bound(tolerance.pass_roundings(f"{folder}.safetensors", 150) + 1, max(map(abs, values)))
-                difference = max(abs(x - y) for x, y in zip(part, values))
-                assert difference <= bound, (folder, difference, bound)
-                largest_difference = max(largest_difference, difference)
+        num_roundings = tolerance.pass_roundings(f"{folder}.safetensors", 150) + 1
+        lines = [pathlib.Path(name).read_text().splitlines() for name in (f"{folder}/figures.txt", f"{folder}.printed")]
+        for (source, target), line, printed_line in zip(rows(), *lines, strict=True):
+            logits, probabilities = outputs(model, source, target, start_token(folder))
+            _, printed_logits, _, printed_probabilities = parse_line(printed_line)
+            parts = [("recorded figures", part, expected, 0, 0) for part, expected in zip(figures_of(logits, probabilities), parse_line(line))]
+            parts += [("logits", flatten(logits), printed_logits, 0, 0), ("probabilities", flatten(probabilities), printed_probabilities, 0, 0)]
+            largest_difference = max(largest_difference, tolerance.compare_parts(folder, parts, num_roundings))
         reader = transformers.MarianTokenizer if is_marian(folder) else transformers.PreTrainedTokenizerFast
         tokenizer = reader.from_pretrained(f"{folder}.back")
         assert ids_of(tokenizer) == (tokenizer_folder(folder) / "ids").read_text(), folder
         assert tokenizer.pad_token_id == start_token(folder), (folder, tokenizer.pad_token_id)
-    print(f"transformers {transformers.__version__} reads {len(folders)} written folders; outputs at most {largest_difference:.1e} from the record")
+    print(f"transformers {transformers.__version__} reads {len(folders)} written folders; logits and probabilities at most {largest_difference:.1e} apart")
 
 
 # Text from which the SentencePiece models of the vocabularies are trained, and rules of normalisation, fewer than those of published models.

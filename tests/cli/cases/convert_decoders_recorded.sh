@@ -19,13 +19,14 @@ is_full=${MH_FULL:-}
   llama-yarn-5 mistral-5 olmo2-5 opt-4 phi3-4 qwen2-4 qwen3-5 smollm3-5)
 # print MODEL FOLDER [OPTION]: prints the outputs of a model for the rows of FOLDER.
 print() { "$programs/model-print" ${3-} "$1" < "$2/rows"; }
+written=()  # folders that are converted back
 for folder in "${all[@]}"; do
   cp -r "$ROOT/tests/cli/recorded/$folder" .
   decoders weights $folder
   expect 0 mh-convert $folder -o $folder.safetensors; expect_stderr "99 entries of the vocabulary"
   ! grep -q "warning" err || fail "$folder: a warning"
-  print $folder.safetensors $folder --probabilities > printed
-  decoders compare $folder printed
+  print $folder.safetensors $folder --probabilities > $folder.printed
+  decoders compare $folder $folder.printed
   case $is_full$folder in
     llama-4 | falcon-groups-4 | gemma2-4 | gemma3_text-5 | gpt_neox-4 | gptj-4 | phi3-4) ;;
     *-4 | *-5) [ -n "$is_full" ] || continue ;;
@@ -42,7 +43,8 @@ for folder in "${all[@]}"; do
   decoders config $folder $folder.back
   expect 0 mh-convert $folder.back -o again
   ! grep -q "warning" err || fail "$folder.back: a warning"
-  print again $folder --probabilities | cmp - printed
+  print again $folder --probabilities | cmp - $folder.printed
+  written+=("$folder")
   mh-prep -q vocab --type tokenizer-json --from $folder.back -o again.v
   [ -e first.v ] || mh-prep -q vocab --type tokenizer-json --from $folder -o first.v
   cmp again.v first.v
@@ -214,12 +216,7 @@ P
 expect 3 mh-convert --to huggingface --dtype float16 large.safetensors x; expect_stderr "decoder.norm.weight"; expect_stderr "bfloat16"
 [ ! -e x ] || fail "expected no folder after an error; found one"
 
-# transformers computes the recorded outputs from the written folders, which need no other file.
+# transformers computes the recorded outputs, and all logits and probabilities, from the written folders, which need no other file.
 needs_peers
-lacking=
-for path in ${MH_CHECK_PYTHONPATH:-} ${MH_NEWEST_PYTHONPATH:-}; do
-  PYTHONPATH=$path python3 -c 'import torch, transformers' 2>/dev/null || { lacking=PyTorch; continue; }
-  PYTHONPATH=$path decoders peer "${all[@]}" 2>peer.err || { cat peer.err; fail "$path"; }
-done
-[ -n "${MH_CHECK_PYTHONPATH:-}" ] || lacking="transformers 4.57.1"
-[ -z "$lacking" ] || echo "without $lacking; compared with recorded outputs only"
+find_transformers torch
+run_with_transformers decoders peer "${written[@]}"
