@@ -16,7 +16,7 @@ corpus_file() {
   else
     from=$url
     corpus_unpacked "$url" > "$corpus_part" ||
-      { echo "$name: expected the file in the mirror MH_DATA or from $url; could read neither; set MH_DATA to the folder of the mirror" >&2; exit 1; }
+      { echo "$name: expected the file in the mirror MH_DATA or from $url; found no readable file at either place; set MH_DATA to the folder of the mirror" >&2; exit 1; }
   fi
   actual_sum=$(sha256sum "$corpus_part" | cut -d' ' -f1)
   [ "$actual_sum" = "$sum" ] || { echo "$name: expected sha256 $sum; found $actual_sum in $from; download from another URL, or replace the file in the mirror MH_DATA" >&2; exit 1; }

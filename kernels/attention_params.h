@@ -38,8 +38,8 @@ struct RelativeParams {
 };
 
 // Position bias: a number that is added to the logit of query t of head j and key s, and depends on their distance only
-// (ALiBi, Press et al. 2022; T5, Raffel et al. 2020). The biases are fp32 and are not multiplied by AttentionParams::
-// scale.
+// (ALiBi, Press et al. 2022; T5, Raffel et al. 2020). The biases are fp32; AttentionParams::scale does not multiply
+// them.
 struct PositionBiasParams {
   // (heads, num_distances), each row contiguous; null: no position bias. The distance between query t and key s belongs
   // to column `first_row + (queries - 1 - t) + (s - first_key)` of the key range of s.
@@ -64,9 +64,9 @@ struct AttentionParams {
   // keys j with |i - j| < window. 0: to all.
   int64_t window = 0;
   Normaliser normaliser = Normaliser::softmax;
-  // Grouped-query attention: query head j reads the keys of head key_head_of[j], and value head i the values of head
-  // value_head_of[i] of v; null: the head of the same index.
-  const int64_t *key_head_of = nullptr, *value_head_of = nullptr;
+  // Grouped-query attention: query head j reads head k_head_of[j] of k, and value head i reads head v_head_of[i] of v;
+  // null: the head of the same index.
+  const int64_t *k_head_of = nullptr, *v_head_of = nullptr;
   // Factor of each value head, (value_heads); null: 1. With head mixing the mixing matrix includes the factors.
   const float* head_scales = nullptr;
   int64_t head_scales_stride = 0;  // batch stride of head_scales on a GPU; 0: the batch rows share the factors
@@ -125,8 +125,8 @@ struct AttentionParams {
   constexpr bool has_relative_positions() const { return relative.u != nullptr; }
   constexpr bool has_position_bias() const { return position_bias.bias != nullptr; }
   constexpr bool has_dropout() const { return dropout.threshold != 0; }
-  constexpr int64_t key_head(int64_t j) const { return kv_head(key_head_of, j); }
-  constexpr int64_t value_head(int64_t i) const { return kv_head(value_head_of, i); }
+  constexpr int64_t k_head(int64_t j) const { return kv_head(k_head_of, j); }
+  constexpr int64_t v_head(int64_t i) const { return kv_head(v_head_of, i); }
   float head_scale(int64_t i) const { return head_scales != nullptr ? head_scales[i] : 1; }
   // Return the end and the beginning of [visible_begin(i), visible_end(i)), the range of keys to which query i attends.
   int64_t visible_end(int64_t i) const {

@@ -17,10 +17,13 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 WORDS = ROOT / "tests/words.tsv"
 SKIPPED = 77  # exit status of a script that skips its check
 MAX_SUBJECT = 72  # maximum length of the subject of a commit, characters
-MAX_FILES = 20  # maximum number of files in a commit, without renamed and golden files
-GOLDEN = "tests/cli/golden/"
+MAX_FILES = 20  # maximum number of files in a commit, without renamed and recorded files
+RECORDED = ("tests/cli/golden/", "tests/cli/recorded/")  # outputs of the tools and of other programs
+NUM_COMMITS = 500  # number of commits whose messages and sizes are checked without the branch origin/main
+# Earlier commits may violate the rules for commits, and are not checked.
+FIRST_CHECKED_PARENT = "d1acc2dfa3d04c297dbed57b8acef9b1de77d2f5"
 MAX_PARAMETERS = 7  # maximum number of parameters of a function, as in .clang-tidy, whose check does not see tests and CUDA sources
-SUBJECT = re.compile(r"[\w./-]+: (\S+) \S.*(?<!\.)")
+SUBJECT = re.compile(r"[\w./-]+: ([^\s,]+),? \S.*(?<!\.)")
 # A word that does not end in -ed, -ing or a single s, or a verb whose stem has such an ending, such as "embed" or "bring".
 IMPERATIVE = re.compile(r"[a-z-]+(?<!ed)(?<!ing)(?<![^s]s)|[a-z]*eed|bias|bring|embed|focus|shed|string")
 
@@ -73,11 +76,17 @@ def check_manual():
     return run("mandoc", "-T", "lint", "-W", "warning", *files("man/*"))
 
 
+def text_of(path):
+    """Returns the text of a file, without the tags of an SVG picture."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    return re.sub(r"<[^>]*>", " ", text) if path.suffix == ".svg" else text
+
+
 def check_paths():
     """Returns one line for each path in the docs that does not exist; skips paths with placeholders such as NAME."""
     lines = []
-    for page in files("README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/glossary.md", "docs/open-weights.md", "docs/performance.md"):
-        text = page.read_text(encoding="utf-8")
+    for page in files("README.md", "CONTRIBUTING.md", "docs/**/*.md", "docs/**/*.svg", "lib/**/*.md"):
+        text = text_of(page)
         for path in re.findall(r"`((?:configs|data_scripts|docs|kernels|lib|man|tests|tools)/[^\s`]*)`", text):
             if not re.search(r"[A-Z]{3}", path) and not any(list(ROOT.glob(name)) for name in (path, path + ".in")):  # the build makes NAME.h from NAME.h.in
                 lines.append(f"{page.relative_to(ROOT)}: expected a path in the repository; found {path}, which does not exist\n")
@@ -139,32 +148,40 @@ def word_rows():
             yield pattern, replacement, int(allowed)
 
 
-def count_uses(pattern, texts):
-    return sum(len(re.findall(rf"\b{pattern}\b", text)) for text in texts)
+def plain_words(text):
+    """Returns `text` on one line, without comment marks, and with the words of identifiers separated: a space in place of each line
+    break with the comment mark after it, and of each underscore, and between the words of CamelCase."""
+    text = re.sub(r"\s+(?://|\*|#)?\s*", " ", text)
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|_", " ", text)
 
 
-def without_line_breaks(text):
-    """Returns `text` with a space in place of each line break and of the comment mark after it."""
-    return re.sub(r"\s+(?://|\*|#)?\s*", " ", text)
+def word_uses(pattern, words):
+    """Returns the uses of a pattern of words.tsv in the result of plain_words(), in any case."""
+    return [match[0] for match in re.finditer(rf"\b{pattern}\b", words, flags=re.IGNORECASE)]
 
 
 def word_texts():
-    """Returns the texts in which the words of words.tsv are counted, without line breaks and comment marks. Golden files repeat
-    texts of the sources, and are excluded."""
+    """Returns the texts in which the words of words.tsv are counted, as plain_words(). Golden files repeat texts of the sources, and
+    are excluded."""
     suffixes = ("build", "cpp", "cu", "h", "in", "md", "py", "sh")
     sources = files(*(f"{folder}/**/*.{suffix}" for folder in ("lib", "kernels", "tools", "tests") for suffix in suffixes),
-                    "configs/**/*", "data_scripts/**/*", "man/*", "docs/*.md", "*.md", "run", "meson*", ".ci/*", "tests/cli/errors.txt")
-    texts = [path.read_text(encoding="utf-8", errors="replace") for path in sources if path != pathlib.Path(__file__)]
-    return [without_line_breaks(text) for text in texts]
+                    "configs/**/*", "data_scripts/**/*", "man/*", "docs/**/*.md", "docs/**/*.svg", "*.md", "run", "meson*", ".ci/*", "tests/cli/errors.txt")
+    return [plain_words(text_of(path)) for path in sources if path not in (pathlib.Path(__file__), WORDS)]
 
 
 def check_words():
-    texts = word_texts()
     lines = []
+    for text, expected in [("// It comes\n// by", ["comes by"]), ("Behind", ["Behind"]), ("drawnAnew", ["Anew"]), ("how_so_many", ["so many"]),
+                           ("HTTPStands", ["Stands"]), ("thousands of stand-ins stand for standards", []), ("comebyte", [])]:
+        uses = [use for pattern, _, _ in word_rows() for use in word_uses(pattern, plain_words(text))]
+        if uses != expected:
+            lines.append(f"lint.py: expected the words to avoid {expected} in '{text}'; found {uses}\n")
+    texts = word_texts()
     for pattern, replacement, allowed in word_rows():
-        num_uses = count_uses(pattern, texts)
+        num_uses = sum(len(word_uses(pattern, text)) for text in texts)
         if num_uses > allowed:
-            lines.append(f"'{pattern}': expected at most {allowed} uses; found {num_uses}; say instead: {replacement}\n")
+            examples = sorted({use for text in texts for use in word_uses(pattern, text)})
+            lines.append(f"'{pattern}': expected at most {allowed} uses; found {num_uses}, such as '{examples[0]}'; say instead: {replacement}\n")
     return "".join(lines)
 
 
@@ -175,7 +192,7 @@ def write_words():
     for i, line in enumerate(lines):
         if line and not line.startswith("#"):
             pattern, replacement, allowed = line.split("\t")
-            lines[i] = f"{pattern}\t{replacement}\t{min(int(allowed), count_uses(pattern, texts))}"
+            lines[i] = f"{pattern}\t{replacement}\t{min(int(allowed), sum(len(word_uses(pattern, text)) for text in texts))}"
     WORDS.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
@@ -192,29 +209,34 @@ def subject_fault(subject):
 def message_fault(message):
     """Returns the words of words.tsv in the message of a commit and what to say instead, or "". A message may quote a word between
     backquotes or double quotes."""
-    text = without_line_breaks(re.sub(r"`[^`]*`|\"[^\"]*\"", "", message))
-    return "; ".join(f"expected a message without '{match[0]}'; say instead: {replacement}" for pattern, replacement, _ in word_rows()
-                     if (match := re.search(rf"\b{pattern}\b", text)))
+    words = plain_words(re.sub(r"`[^`]*`|\"[^\"]*\"", "", message))
+    return "; ".join(f"expected a message without '{uses[0]}'; say instead: {replacement}" for pattern, replacement, _ in word_rows()
+                     if (uses := word_uses(pattern, words)))
 
 
-def files_fault(changes):
-    """Returns how the files of a commit exceed MAX_FILES, or "". changes: lines of `git log --name-status`: a status, a tab and
-    the path, or the old and the new path of a renamed file."""
+def files_fault(subject, changes):
+    """Returns how the files of a commit exceed MAX_FILES, or "". A commit that renames something has no limit. changes: lines of
+    `git log --name-status`: a status, a tab and the path, or the old and the new path of a renamed file."""
+    if re.match(r"[^:]+: rename ", subject):
+        return ""
     paths = [change.split("\t")[1] for change in changes if not change.startswith("R")]
-    num_files = sum(not path.startswith(GOLDEN) for path in paths)
-    return f"expected at most {MAX_FILES} files that are neither renamed nor golden files; found {num_files}" if num_files > MAX_FILES else ""
+    num_files = sum(not path.startswith(RECORDED) for path in paths)
+    return f"expected at most {MAX_FILES} files that are neither renamed nor recorded; found {num_files}" if num_files > MAX_FILES else ""
 
 
 def recent_commits():
-    """Yields (hash, subject, message, changes) of each commit since origin/main, or of the last 20 if there is no origin/main, without
-    merges. changes: as in files_fault()."""
+    """Yields (hash, subject, message, changes) of each commit that is not on origin/main, or of the last NUM_COMMITS without such a
+    branch; without merges and without FIRST_CHECKED_PARENT and its ancestors. changes: as in files_fault()."""
     def git(*arguments):
         return subprocess.run(["git", "-C", str(ROOT), *arguments], text=True, errors="replace", capture_output=True, check=False)
 
     if not (ROOT / ".git").exists() or shutil.which("git") is None:
         raise Skip("no git repository; clone the repository, or install git")
     has_main = git("rev-parse", "--verify", "--quiet", "origin/main").returncode == 0
-    log = git("log", "--no-merges", "--name-status", "--find-renames", "--format=%x01%h%x02%s%x02%B%x02", *(["origin/main..HEAD"] if has_main else ["-20"]))
+    selection = ["HEAD"] + (["^origin/main"] if has_main else [f"--max-count={NUM_COMMITS}"])
+    if git("cat-file", "-e", FIRST_CHECKED_PARENT).returncode == 0:  # a shallow clone may lack the commit
+        selection.append(f"^{FIRST_CHECKED_PARENT}")
+    log = git("log", "--no-merges", "--name-status", "--find-renames", "--format=%x01%h%x02%s%x02%B%x02", *selection)
     if log.returncode != 0:
         raise Skip(" ".join(log.stderr.split()))
     for commit in log.stdout.split("\1")[1:]:
@@ -224,18 +246,19 @@ def recent_commits():
 
 def check_commits():
     lines = []
-    renames, golden = ["R100\ta\tb"] * 30, [f"M\t{GOLDEN}help/train.stdout"] * 30
+    renames, recorded = ["R100\ta\tb"] * 30, [f"M\t{folder}a/b" for folder in RECORDED] * 30
     for text, fault in [*((subject, subject_fault(subject)) for subject in [
             "tests, lib: add a case", "tests add a case", "tests: add a case.", "tests: adds a case", "tests: added a case",
             "tests: adding a case", "tests: add", "tests:add a case", "tests: " + "add " * 20 + "a case", "more tests: add a case"]),
-                        *((message, message_fault(message)) for message in ["base: add a tile\n\nIt is behind the last.", "base: so\nmany"]),
-                        ("21 files", files_fault(["M\tlib/a"] * 21 + renames))]:
+                        *((message, message_fault(message)) for message in ["base: add a tile\n\nIt is behind the last.", "base: so\nmany", "base: rename kAnew"]),
+                        ("21 files", files_fault("base: add a file", ["M\tlib/a"] * 21 + renames))]:
         if not fault:
             lines.append(f"lint.py: expected a fault in the commit '{text}'; found none\n")
     for text, fault in [*((subject, subject_fault(subject)) for subject in [
-            "tests/unit: bring cases together", "lib/io: pass a file", "base: exceed no limit", "cuda/head_mixing: split keys: 2 blocks"]),
+            "tests/unit: bring cases together", "analysis: scan, rank and swap heads", "lib/io: pass a file", "base: exceed no limit", "cuda/head_mixing: split keys: 2 blocks"]),
                         ("base: replace `behind`", message_fault("base: replace `behind`")),
-                        ("20 files", files_fault(["M\tlib/a"] * 20 + renames + golden))]:
+                        ("20 files", files_fault("base: add a file", ["M\tlib/a"] * 20 + renames + recorded)),
+                        ("a rename in 21 files", files_fault("base: rename a key", ["M\tlib/a"] * 21))]:
         if fault:
             lines.append(f"lint.py: expected no fault in the commit '{text}'; found: {fault}\n")
     if lines:
@@ -243,7 +266,7 @@ def check_commits():
     for name, subject, message, changes in recent_commits():
         for fault, advice in ((subject_fault(subject), "reword the subject with git rebase or git commit --amend"),
                               (message_fault(message), "reword the message with git rebase or git commit --amend"),
-                              (files_fault(changes), "divide the commit")):
+                              (files_fault(subject, changes), "divide the commit")):
             if fault:
                 lines.append(f"{name} {subject}: {fault}; {advice}\n")
     return "".join(lines)

@@ -52,7 +52,7 @@ MH_INLINE void add_bias(const float* bias, int64_t rows, int64_t size, float sca
 }
 
 // Relative positions of one head (RelativeParams), and their scratch for a block of queries.
-struct RelativePositions {
+struct HeadRelativePositions {
   const float *u, *v, *r, *r_transposed;  // of head params.head: u and v (size), r (distances, size), rᵀ
   int64_t size, num_distances;            // elements of a row of r; number of rows of r
   int64_t product_stride;                 // row stride of distance_products
@@ -60,7 +60,7 @@ struct RelativePositions {
   // products by their gradients.
   float* distance_products;
   float* q_v;  // (kBlockQueries, size): scale * (q + v)
-  MH_INLINE RelativePositions(const AttentionParams& params, int64_t span, float* scratch)
+  MH_INLINE HeadRelativePositions(const AttentionParams& params, int64_t span, float* scratch)
       : product_stride(distance_row_stride(span, kBlockQueries)),
         distance_products(scratch),
         q_v(scratch + kBlockQueries * product_stride) {
@@ -82,7 +82,7 @@ MH_INLINE DistanceRange distance_range(const AttentionParams& params, const Quer
 
 // Replaces the scaled queries x (block, size) by scale * (q + u), and writes scale * (q + v) to relative.q_v.
 MH_INLINE void add_relative_biases(const AttentionParams& params, const QueryBlock& block,
-                                   const RelativePositions& relative, float* x) {
+                                   const HeadRelativePositions& relative, float* x) {
   add_bias(relative.v, block.m, relative.size, params.scale, x, relative.q_v);
   add_bias(relative.u, block.m, relative.size, params.scale, x, x);
 }
@@ -90,7 +90,7 @@ MH_INLINE void add_relative_biases(const AttentionParams& params, const QueryBlo
 // Adds the position term scale * (q + v) · r[distance] to the logits s (block, row_stride).
 template <class RegisterTile>
 MH_INLINE void add_position_term(const AttentionParams& params, const QueryBlock& block,
-                                 const RelativePositions& relative, int64_t row_stride, float* s) {
+                                 const HeadRelativePositions& relative, int64_t row_stride, float* s) {
   for (int64_t range_index = 0; range_index < params.relative.num_key_ranges; ++range_index) {
     const DistanceRange range = distance_range(params, block, range_index);
     if (range.num_keys <= 0) continue;
@@ -109,8 +109,8 @@ MH_INLINE void add_position_term(const AttentionParams& params, const QueryBlock
 // relative.q_v.
 template <class RegisterTile>
 MH_INLINE void position_term_backward(const AttentionParams& params, const QueryBlock& block,
-                                      const RelativePositions& relative, int64_t row_stride, const float* ds, float* dr,
-                                      float* dqueries) {
+                                      const HeadRelativePositions& relative, int64_t row_stride, const float* ds,
+                                      float* dr, float* dqueries) {
   std::fill_n(dqueries, block.padded_m * relative.size, 0.0F);
   for (int64_t range_index = 0; range_index < params.relative.num_key_ranges; ++range_index) {
     const DistanceRange range = distance_range(params, block, range_index);
@@ -205,8 +205,8 @@ MH_INLINE void fill_masked(int64_t count, float value, float* x) {
 // Computes the logits s of a block of queries, with the term of relative positions added. The logits of query i begin
 // at s + i * row_stride. With relative positions, also adds u to the packed queries, which accumulate_dk() reads later.
 template <class RegisterTile, class Products>
-MH_INLINE void compute_logits(const AttentionParams& params, const QueryBlock& block, const RelativePositions& relative,
-                              Products& products, int64_t row_stride, float* s) {
+MH_INLINE void compute_logits(const AttentionParams& params, const QueryBlock& block,
+                              const HeadRelativePositions& relative, Products& products, int64_t row_stride, float* s) {
   if (params.has_relative_positions()) add_relative_biases(params, block, relative, products.packed_queries());
   products.compute_logits(block, s);
   if (params.has_relative_positions()) add_position_term<RegisterTile>(params, block, relative, row_stride, s);
@@ -243,7 +243,7 @@ MH_INLINE void forward_tiled(const AttentionParams& params, const HeadTensors<T>
   Products products(params, false, row_stride, k, v, allocator);
   float* s = allocator.allocate(kBlockQueries * row_stride);
   float* out_sums = allocator.allocate(kBlockQueries * d);
-  const RelativePositions relative(params, span, allocator.allocate(distances_scratch_floats(params, span)));
+  const HeadRelativePositions relative(params, span, allocator.allocate(distances_scratch_floats(params, span)));
   float* dropout_mask = allocator.next + kDropoutGroupSize;
   for (int64_t first = 0; first < params.queries; first += kBlockQueries) {
     float running_max[kBlockQueries], running_sum[kBlockQueries];
@@ -296,7 +296,7 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
   float* cap_slopes = allocator.allocate(cap_slopes_scratch_floats(params, span));  // derivative of the soft cap
   // (queries): delta = Σ P dP over all keys, where dP includes dropout and the scale of the head.
   float* deltas = allocator.allocate(pad_to_lanes(params.queries));
-  const RelativePositions relative(params, span, allocator.allocate(distances_scratch_floats(params, span)));
+  const HeadRelativePositions relative(params, span, allocator.allocate(distances_scratch_floats(params, span)));
   float* dropout_mask = allocator.next + kDropoutGroupSize;
   if (params.has_relative_positions()) {
     for (float* gradient : {tensors.du, tensors.dv_bias}) std::fill_n(gradient, d, 0.0F);

@@ -248,10 +248,10 @@ class Bf16Products {
   MH_INLINE void pack_rows(const QueryBlock& block, Matrix<const uint16_t> from, uint16_t* to) const {
     copy_rows(from.data + block.first * from.row_stride, from.row_stride, block.m, kBlockQueries, d_, to);
   }
-  MH_INLINE void multiply_transposed(const QueryBlock& block, const uint16_t* rows, const uint16_t* transposed,
+  MH_INLINE void multiply_transposed(const QueryBlock& block, const uint16_t* rows, const uint16_t* transposed_kv,
                                      float* tile) const {
-    gemm_product<false>(gemm_, kBlockQueries, block.num_keys(), d_, {rows, d_}, {transposed + block.key_begin * d_, d_},
-                        {tile, row_stride_});
+    gemm_product<false>(gemm_, kBlockQueries, block.num_keys(), d_, {rows, d_},
+                        {transposed_kv + block.key_begin * d_, d_}, {tile, row_stride_});
   }
   const Bf16Gemm& gemm_;
   int64_t d_, padded_keys_, row_stride_;

@@ -1,8 +1,11 @@
 // Gated activations (Shazeer 2020, "GLU Variants Improve Transformer"), y = activation(gate) * up elementwise, and
 // their gradients, on a CPU, for a range of elements of a row.
 //
-// Tiling: a call computes vectors of 16 elements one after another, without scratch memory. Each pass reads its inputs
-// and writes its results once; the backward pass computes the activation again instead of reading it from memory.
+// Tiling: a call computes vectors of 16 elements one after another, without scratch memory. Registers hold three
+// vectors in the forward pass (gate, up and the activation), five in the backward pass (also dy and the derivative of
+// the activation), and the temporaries of the activation. Each pass reads its inputs and writes its results once, so
+// the sizes of the caches do not matter: for a row of 4096 elements in bf16, 24 KiB in the forward pass and 40 KiB in
+// the backward pass, which computes the activation again instead of reading it from memory.
 #pragma once
 
 #include <cstdint>

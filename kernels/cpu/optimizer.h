@@ -2,7 +2,9 @@
 //
 // Tiling: an update is one loop over the elements of a range, without scratch memory. For each element Adam reads 16
 // bytes and writes 12, and the other rules read 12 and write 8: Adam moves 28 MiB for a matrix (1024, 1024). No element
-// is read twice, so the sizes of the caches do not matter. A sum of squares holds 16 partial sums in fp64.
+// is read twice, so the sizes of the caches do not matter. Registers hold p, g, m and v of one element of Adam, or p, g
+// and the momentum buffer of one vector of the other rules; the compiler does not vectorise Adam, since std::sqrt may
+// set errno. A sum of squares holds 16 partial sums in fp64 in registers.
 #pragma once
 
 #include "cpu/simd.h"

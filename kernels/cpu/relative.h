@@ -36,15 +36,15 @@ MH_INLINE int64_t distance_row_stride(int64_t keys, int64_t queries) { return ro
 // Adds to `to` (size) the sum of the m rows of `rows` (m, size), multiplied by `factor`.
 MH_INLINE void add_row_sum(const float* rows, int64_t m, int64_t size, float factor, float* to) {
   for (int64_t i = 0; i < size; i += lanes) {
-    Floats sum{}, accumulated;
+    Floats sum{}, total;
     for (int64_t r = 0; r < m; ++r) {
       Floats v;
       load(rows + r * size + i, v);
       sum += v;
     }
-    load(to + i, accumulated);
-    accumulated = accumulated + sum * factor;
-    store(accumulated, to + i);
+    load(to + i, total);
+    total = total + sum * factor;
+    store(total, to + i);
   }
 }
 

@@ -10,7 +10,7 @@ namespace mh::kernels {
 template <SimdLevel L, class T>
 void RotationLoops<L, T>::apply(const RotationParams& params, const float* cosines, const float* sines, const T* x,
                                 T* y) {
-  const int64_t half = params.size / 2, rest = params.head_size - params.size;
+  const int64_t half = params.size / 2, num_unrotated = params.head_size - params.size;
   const float sign = params.is_inverse ? -1.0F : 1.0F;
   for (int64_t t = 0; t < params.positions; ++t, cosines += half, sines += half) {
     for (int64_t i = 0; i < params.heads; ++i) {
@@ -27,8 +27,8 @@ void RotationLoops<L, T>::apply(const RotationParams& params, const float* cosin
         store_partial(first, half - j, to + j);
         store_partial(second, half - j, to + half + j);
       }
-      if (rest > 0 && to != from)
-        std::memcpy(to + params.size, from + params.size, static_cast<size_t>(rest) * sizeof(T));
+      if (num_unrotated > 0 && to != from)
+        std::memcpy(to + params.size, from + params.size, static_cast<size_t>(num_unrotated) * sizeof(T));
     }
   }
 }

@@ -7,7 +7,7 @@
 //
 // Tiling: a call rotates all heads of a range of positions. The cosines and sines of a position, at most 2 KiB for
 // heads of 512 elements, stay in the L1 cache for all heads. x is read once, and y written once, in vectors of 16
-// elements; elements are converted to fp32, and the result is rounded once. The loop is bound by memory.
+// elements; elements are converted to fp32, and the result is rounded once. The loop is memory-bound.
 #pragma once
 
 #include <cstdint>

@@ -34,7 +34,7 @@ struct alignas(16) QueryStats {
 constexpr int kStatsPadding = 16;
 
 // The tensors of a call, in GPU memory, and its CUDA stream. Their sizes follow from AttentionParams: q and dq have
-// `heads` heads, out and dout have `value_heads` heads, and k and v have as many heads as key_head_of and value_head_of
+// `heads` heads, out and dout have `value_heads` heads, and k and v have as many heads as k_head_of and v_head_of
 // refer to.
 struct AttentionTensors {
   int64_t batch = 0;

@@ -1,11 +1,13 @@
-// Backward pass of attention without head mixing. Probabilities P are recomputed from the log-sum-exp. With D_i = Σ_s
-// P_is dP_is, called `delta` in the code, the gradient of the logit of query i and key s is P_is (dP_is - D_i).
+// Backward pass of attention without head mixing. Probabilities P are recomputed from the log-sum-exp. With delta_i =
+// Σ_s P_is dP_is, the gradient of the logit of query i and key s is P_is (dP_is - delta_i).
 //
-// Tiling: a block of one kernel computes dQ of 64 queries and loops over tiles of keys; a block of another kernel
-// computes dK and dV of 64 keys and loops over tiles of queries. Blocks have fewer rows, 32 or 16, if kSize elements
-// take more than 512 bytes, or more than 256 bytes with relative positions. The resident rows of the block and the
-// streamed tiles, in one or two pipeline stages, are in shared memory; the accumulators of the gradients are in
-// registers. No kernel accumulates in global memory, so results are bit-identical in every run.
+// Tiling: first attention_delta() computes delta. A warp computes one query of a head: it reads a row of O and of dO,
+// 256 bytes in total for head size 64 in bf16, and a lane holds one partial sum in registers, without shared memory.
+// Then a block of one kernel computes dQ of 64 queries and loops over tiles of keys; a block of another kernel computes
+// dK and dV of 64 keys and loops over tiles of queries. Blocks have fewer rows, 32 or 16, if kSize elements take more
+// than 512 bytes, or more than 256 bytes with relative positions. The resident rows of the block and the streamed
+// tiles, in one or two pipeline stages, are in shared memory; the accumulators of the gradients are in registers. No
+// kernel accumulates in global memory, so results are bit-identical in every run.
 //
 // Without relative positions a block takes (2 * resident + 2 * kStages * streamed) * (kSize + 8) elements of shared
 // memory, with `resident` resident rows and tiles of `streamed` rows. A lane has kSize / 2 accumulators for each
@@ -21,9 +23,9 @@
 
 namespace mh::kernels {
 
-// Computes tensors.delta (batch, heads, queries) = rowsum(dout ∘ out), which equals D, since both `out` and D include
-// dropout and the scale of the head. One warp computes one query. Grid: (queries / 4 rounded up, batch * heads) blocks
-// of 128 threads.
+// Computes tensors.delta (batch, heads, queries) = rowsum(dout ∘ out), which equals rowsum(P ∘ dP), since `out` and dP
+// include dropout and the scale of the head. One warp computes one query. Grid: (queries / 4 rounded up, batch * heads)
+// blocks of 128 threads.
 template <class T, class Thread>
 MH_DEVICE void attention_delta(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors) {
   const int64_t b = thread.block_y() / params.value_heads, head = thread.block_y() % params.value_heads;
@@ -55,20 +57,21 @@ struct QueryGradientTiles {
   // Columns of dQ that a block computes. With relative positions a warp has two accumulators for each column, which
   // must fit in its registers.
   static constexpr int kColumns = kRelative && kSize > 128 ? kSize / 2 : kSize;
-  struct alignas(16) Shared : std::conditional_t<kRelative, QueryDistances<T, kSize, kWarps, kKeys>, NoDistances> {
+  struct alignas(16) Shared
+      : std::conditional_t<kRelative, QueryRelativeSmem<T, kSize, kWarps, kKeys>, NoRelativeSmem> {
     T q[kQueries * kStride], dout[kQueries * kStride];
     T k[kStages][kKeys * kStride], v[kStages][kKeys * kStride];
   };
 };
 
 // Sums each column of the accumulators of all warps of the block, and writes the first min(kColumns, columns) sums to
-// `to`. sums (16, kColumns): a warp's accumulators; warp_sums (warps, kColumns): scratch in shared memory.
+// `to`. accum (16, kColumns): a warp's accumulators; warp_sums (warps, kColumns): scratch in shared memory.
 template <int kColumns, class Thread>
-MH_DEVICE void store_column_sums(const Thread& thread, const Accumulator (&sums)[kColumns / 8], float* warp_sums,
+MH_DEVICE void store_column_sums(const Thread& thread, const Accumulator (&accum)[kColumns / 8], float* warp_sums,
                                  float* to, int columns) {
   MH_FOR (n, kColumns / 8)
     MH_FOR (e, 2) {
-      float x = sums[n].x[e] + sums[n].x[2 + e];
+      float x = accum[n].x[e] + accum[n].x[2 + e];
       MH_UNROLL
       for (int lane_mask = 4; lane_mask < 32; lane_mask *= 2) x += thread.shuffle_xor(x, lane_mask);
       if (thread.lane() < 4) warp_sums[thread.warp() * kColumns + n * 8 + 2 * thread.lane() + e] = x;
@@ -116,7 +119,7 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionPar
     delta[r] = row + 8 * r < queries ? tensors.delta[index] : 0;
   }
   const int column = Traits::kColumns < kSize ? thread.block_z() * Traits::kColumns : 0;
-  Accumulator sums[Traits::kColumns / 8], distance_sums[kRelative ? Traits::kColumns / 8 : 1];
+  Accumulator dq_accum[Traits::kColumns / 8], dq_v_accum[kRelative ? Traits::kColumns / 8 : 1];
   const int warp_offset = thread.warp() * 16 * Traits::kStride;
   [[maybe_unused]] const LogitTerms logit_terms(params, head);
   for_each_key_tile<Traits, T, kSize, kRelative, kLogitTerms, true>(
@@ -145,22 +148,23 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionPar
               if constexpr (kLogitTerms) x *= logit_slope;
             }
         });
-        multiply_add<Traits::kColumns, Traits::kStride>(thread, sums, p, shared.k[stage] + column);
-        if constexpr (kRelative) shared.multiply_add(thread, distance_sums, p, ring_row, column);
+        multiply_add<Traits::kColumns, Traits::kStride>(thread, dq_accum, p, shared.k[stage] + column);
+        if constexpr (kRelative) shared.multiply_add(thread, dq_v_accum, p, ring_row, column);
       });
   thread.template wait_group<0>();
   thread.barrier();
   if constexpr (kRelative) {
     const int64_t offset = (thread.block_y() * int64_t{thread.blocks_x()} + tile) * params.key_size + column;
-    store_column_sums<Traits::kColumns>(thread, sums, shared.products, tensors.du + offset, params.key_size - column);
-    store_column_sums<Traits::kColumns>(thread, distance_sums, shared.products, tensors.dv_bias + offset,
+    store_column_sums<Traits::kColumns>(thread, dq_accum, shared.products, tensors.du + offset,
+                                        params.key_size - column);
+    store_column_sums<Traits::kColumns>(thread, dq_v_accum, shared.products, tensors.dv_bias + offset,
                                         params.key_size - column);
     MH_FOR (n, Traits::kColumns / 8)
-      MH_FOR (i, 4) sums[n].x[i] += distance_sums[n].x[i];
+      MH_FOR (i, 4) dq_accum[n].x[i] += dq_v_accum[n].x[i];
   }
   const float factor[2] = {1, 1};
   store_rows<Traits::kColumns, Traits::kStride>(
-      thread, shared.q + warp_offset, sums, factor,
+      thread, shared.q + warp_offset, dq_accum, factor,
       {row_of(dq, b, head, 0) + column, dq.row_stride, queries, params.key_size - column, params.has_aligned_rows},
       first + thread.warp() * 16);
   if (tensors.dscale == nullptr || column > 0) return;
@@ -186,15 +190,16 @@ struct KeyGradientTiles {
   // Whether dK and dV are computed by two launches, since the accumulators of both do not fit in the registers of a
   // warp.
   static constexpr bool kSeparatePasses = kSize > 128;
-  struct alignas(16) Shared : std::conditional_t<kRelative, KeyDistances<T, kSize, kWarps, kQueries>, NoDistances> {
+  struct alignas(16) Shared
+      : std::conditional_t<kRelative, KeyRelativeSmem<T, kSize, kWarps, kQueries>, NoRelativeSmem> {
     T k[kKeys * kStride], v[kKeys * kStride];
     T q[kStages][kQueries * kStride], dout[kStages][kQueries * kStride];
   };
 };
 
 // Computes dk, if kComputeDk, and dv, if kComputeDv: for each head, the gradients of the keys and values that the head
-// reads. If tensors.has_one_reader_per_kv_head, they are written to head params.key_head(head) of dk and head
-// params.value_head(head) of dv, and otherwise to head `head` of dk and dv. Padding keys get zeros. Grid: (tiles
+// reads. If tensors.has_one_reader_per_kv_head, they are written to head params.k_head(head) of dk and head
+// params.v_head(head) of dv, and otherwise to head `head` of dk and dv. Padding keys get zeros. Grid: (tiles
 // of keys, batch * heads). kRelative: each key range begins a new tile, so the grid may have more blocks than there are
 // tiles; blocks without a tile return at once.
 template <class T, int kSize, bool kComputeDk, bool kComputeDv, bool kRelative, bool kLogitTerms, class Thread>
@@ -205,7 +210,7 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
   const StridedTensor<const T>&q = tensors.q, &k = tensors.k, &v = tensors.v, &dout = tensors.dout;
   const StridedTensor<T>&dk = tensors.dk, &dv = tensors.dv;
   const int64_t b = thread.block_y() / params.value_heads, head = thread.block_y() % params.value_heads;
-  const int64_t key_head = params.key_head(head), value_head = params.value_head(head);
+  const int64_t k_head = params.k_head(head), v_head = params.v_head(head);
   const int g = thread.lane() / 4, t = thread.lane() % 4;
   // The keys of the block are among the keys `first` … `key_end` - 1.
   int first = thread.block_x() * Traits::kKeys, key_end = static_cast<int>(params.keys), range_index = 0;
@@ -232,12 +237,12 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
   // Padding keys are not read; their contents are arbitrary.
   const int key_limit = num_unpadded_keys < key_end ? num_unpadded_keys : key_end;
   load_tile<Traits::kKeys, kSize, Traits::kStride>(
-      thread, shared.k, matrix_of_head(k, b, key_head, key_limit, params.key_size, params.has_aligned_rows), first);
+      thread, shared.k, matrix_of_head(k, b, k_head, key_limit, params.key_size, params.has_aligned_rows), first);
   load_tile<Traits::kKeys, kSize, Traits::kStride>(
-      thread, shared.v, matrix_of_head(v, b, value_head, key_limit, params.value_size, params.has_aligned_rows), first);
+      thread, shared.v, matrix_of_head(v, b, v_head, key_limit, params.value_size, params.has_aligned_rows), first);
 
   const float head_scale = params.head_scales != nullptr ? params.head_scales[b * params.head_scales_stride + head] : 1;
-  Accumulator dk_sums[kComputeDk ? kSize / 8 : 2], dv_sums[kComputeDv ? kSize / 8 : 2];
+  Accumulator dk_accum[kComputeDk ? kSize / 8 : 2], dv_accum[kComputeDv ? kSize / 8 : 2];
   const int warp_offset = thread.warp() * 16 * Traits::kStride;
   const int64_t stats_offset = thread.block_y() * params.queries;  // index of lse and delta of query 0
   [[maybe_unused]] const LogitTerms logit_terms(params, head);
@@ -287,8 +292,8 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
       to_gradients(normaliser,
                    [&](int x) { return dropout_factor(dropout_keep_bits, x, head_scale * params.dropout.scale); });
     });
-    if constexpr (kComputeDv) multiply_add<kSize, Traits::kStride>(thread, dv_sums, p, shared.dout[stage]);
-    if constexpr (kComputeDk) multiply_add<kSize, Traits::kStride>(thread, dk_sums, ds, shared.q[stage]);
+    if constexpr (kComputeDv) multiply_add<kSize, Traits::kStride>(thread, dv_accum, p, shared.dout[stage]);
+    if constexpr (kComputeDk) multiply_add<kSize, Traits::kStride>(thread, dk_accum, ds, shared.q[stage]);
   };
   for_each_tile<Traits::kStages, Traits::kQueries>(
       thread, query_range.first, query_range.end, load_queries,
@@ -298,13 +303,13 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
   const float factor[2] = {1, 1};
   const int warp_first = first + thread.warp() * 16;
   if constexpr (kComputeDk)
-    store_rows<kSize, Traits::kStride>(thread, shared.k + warp_offset, dk_sums, factor,
-                                       matrix_of_head(dk, b, tensors.has_one_reader_per_kv_head ? key_head : head,
+    store_rows<kSize, Traits::kStride>(thread, shared.k + warp_offset, dk_accum, factor,
+                                       matrix_of_head(dk, b, tensors.has_one_reader_per_kv_head ? k_head : head,
                                                       key_end, params.key_size, params.has_aligned_rows),
                                        warp_first);
   if constexpr (kComputeDv)
-    store_rows<kSize, Traits::kStride>(thread, shared.v + warp_offset, dv_sums, factor,
-                                       matrix_of_head(dv, b, tensors.has_one_reader_per_kv_head ? value_head : head,
+    store_rows<kSize, Traits::kStride>(thread, shared.v + warp_offset, dv_accum, factor,
+                                       matrix_of_head(dv, b, tensors.has_one_reader_per_kv_head ? v_head : head,
                                                       key_end, params.value_size, params.has_aligned_rows),
                                        warp_first);
 }

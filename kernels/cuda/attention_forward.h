@@ -29,30 +29,31 @@ struct AttentionTiles {
   static constexpr int kNonRelativeKeys = kRowBytes <= 256 ? 64 : kRowBytes <= 512 ? 32 : 16;
   static constexpr int kKeys = kRelative ? kRelativeTileRows<T, kSize> : kNonRelativeKeys;
 
-  struct alignas(16) Shared : std::conditional_t<kRelative, QueryDistances<T, kSize, kWarps, kKeys>, NoDistances> {
+  struct alignas(16) Shared
+      : std::conditional_t<kRelative, QueryRelativeSmem<T, kSize, kWarps, kKeys>, NoRelativeSmem> {
     T q[kQueries * kStride];
     T k[kStages][kKeys * kStride], v[kStages][kKeys * kStride];
   };
 };
 
-// Computes `sums = rows · columnsᵀ` for `sums` (16, 8 kColumnFragments), `rows` (16, kSize) and `columns` (8
+// Computes `accum = rows · columnsᵀ` for `accum` (16, 8 kColumnFragments), `rows` (16, kSize) and `columns` (8
 // kColumnFragments, kSize). Both operands are in shared memory with row stride kStride. Called by all lanes of a warp.
 template <int kSize, int kStride, int kMaxPrefetch = 4, int kColumnFragments, class Thread, class T>
-MH_DEVICE void multiply_transposed(const Thread& thread, Accumulator (&sums)[kColumnFragments], const T* rows,
+MH_DEVICE void multiply_transposed(const Thread& thread, Accumulator (&accum)[kColumnFragments], const T* rows,
                                    const T* columns) {
-  MH_FOR (n, kColumnFragments) sums[n] = Accumulator{};
+  MH_FOR (n, kColumnFragments) accum[n] = Accumulator{};
   // Unroll count of the loop below: the number of 16-column fragments that are loaded in advance, limited by registers.
   [[maybe_unused]] constexpr int kPrefetch = sizeof(T) == 4 && kMaxPrefetch > 1 ? 1 : kMaxPrefetch;
   MH_UNROLL_PREFETCH
   for (int c = 0; c < kSize; c += 16) {
-    FragmentA<T> left;
-    load(thread, left, rows + c, kStride);
+    FragmentA<T> frag_a;
+    load(thread, frag_a, rows + c, kStride);
     MH_UNROLL
     for (int n = 0; n < kColumnFragments; n += 2) {
-      FragmentB<T> right[2];
-      load_transposed(thread, right, columns + n * 8 * kStride + c, kStride);
-      multiply_accurate(thread, sums[n], left, right[0]);
-      multiply_accurate(thread, sums[n + 1], left, right[1]);
+      FragmentB<T> frag_b[2];
+      load_transposed(thread, frag_b, columns + n * 8 * kStride + c, kStride);
+      multiply_accurate(thread, accum[n], frag_a, frag_b[0]);
+      multiply_accurate(thread, accum[n + 1], frag_a, frag_b[1]);
     }
   }
 }
@@ -62,22 +63,22 @@ MH_DEVICE void multiply_transposed(const Thread& thread, Accumulator (&sums)[kCo
 template <class T, int kSize>
 constexpr bool kIsWide = kSize * sizeof(T) >= 1024;
 
-// Computes `sums += left · rows` for `sums` (16, kSize), `left` (16, 8 kInnerFragments), which is rounded to T, and
+// Computes `accum += a · rows` for `accum` (16, kSize), `a` (16, 8 kInnerFragments), which is rounded to T, and
 // `rows` (8 kInnerFragments, kSize) in shared memory with row stride kStride. Called by all lanes of a warp.
 template <int kSize, int kStride, int kInnerFragments, class Thread, class T>
-MH_DEVICE void multiply_add(const Thread& thread, Accumulator (&sums)[kSize / 8],
-                            const Accumulator (&left)[kInnerFragments], const T* rows) {
+MH_DEVICE void multiply_add(const Thread& thread, Accumulator (&accum)[kSize / 8],
+                            const Accumulator (&a)[kInnerFragments], const T* rows) {
   MH_UNROLL
   for (int c = 0; c < kInnerFragments; c += 2) {
-    FragmentA<T> operand;
-    round_to_fragment_a(thread, operand, left[c], left[c + 1]);
+    FragmentA<T> frag_a;
+    round_to_fragment_a(thread, frag_a, a[c], a[c + 1]);
     MH_UNROLL
     for (int n = 0; n < kSize / 8; n += 2) {
-      FragmentB<T> right[2];
+      FragmentB<T> frag_b[2];
       if constexpr (kIsWide<T, kSize>) thread.warp_barrier();  // prevents an early load of the next fragment
-      load(thread, right, rows + c * 8 * kStride + n * 8, kStride);
-      multiply(thread, sums[n], operand, right[0]);
-      multiply(thread, sums[n + 1], operand, right[1]);
+      load(thread, frag_b, rows + c * 8 * kStride + n * 8, kStride);
+      multiply(thread, accum[n], frag_a, frag_b[0]);
+      multiply(thread, accum[n + 1], frag_a, frag_b[1]);
     }
   }
 }
@@ -114,8 +115,8 @@ MH_DEVICE void for_each_key_tile(const Thread& thread, const AttentionParams& pa
   const int64_t b = tile.b, head = tile.head;
   const int first = tile.first;
   const StridedTensor<const T>&k = tensors.k, &v = tensors.v;
-  const T* k_data = row_of(k, b, params.key_head(head), 0);
-  const T* v_data = kLoadValues ? row_of(v, b, params.value_head(head), 0) : nullptr;
+  const T* k_data = row_of(k, b, params.k_head(head), 0);
+  const T* v_data = kLoadValues ? row_of(v, b, params.v_head(head), 0) : nullptr;
   const bool has_position_bias = kLogitTerms && params.has_position_bias();
   const int num_bias_ranges = has_position_bias ? params.position_bias.num_key_ranges : 1;
   for (int range_index = 0; range_index < (kRelative ? params.relative.num_key_ranges : num_bias_ranges);
@@ -199,7 +200,7 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& pa
   // Without a tile in any key range of the position bias, no later group includes the copies of the queries.
   if constexpr (kLogitTerms) thread.commit_group();
 
-  Accumulator o[kSize / 8];
+  Accumulator out_accum[kSize / 8];
   float running_max[2] = {-INFINITY, -INFINITY}, running_sum[2] = {0, 0};
   if (kLogitTerms && params.sinks != nullptr && thread.block_z() == 0) {
     // The lanes of a row add up their sums, so that only lane t = 0 counts the sink. A fully masked row has no sink:
@@ -255,12 +256,12 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& pa
               running_sum[r] += exponential;
             }
           if constexpr (kComputeOut) {
-            MH_FOR (n, kSize / 8) o[n].x[2 * r] *= rescale, o[n].x[2 * r + 1] *= rescale;
+            MH_FOR (n, kSize / 8) out_accum[n].x[2 * r] *= rescale, out_accum[n].x[2 * r + 1] *= rescale;
           }
         }
         if constexpr (kComputeOut) {
           if (params.has_dropout()) apply_dropout(params, b, head, row, s + 2 * t, p);
-          multiply_add<kSize, Traits::kStride>(thread, o, p, shared.v[stage]);
+          multiply_add<kSize, Traits::kStride>(thread, out_accum, p, shared.v[stage]);
         }
       });
   thread.template wait_group<0>();
@@ -273,7 +274,8 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& pa
       if constexpr (kComputeOut) {
         MH_FOR (n, kSize / 8)
           MH_FOR (e, 2)
-            if (const int column = n * 8 + 2 * t + e; column < params.value_size) partial[column] = o[n].x[2 * r + e];
+            if (const int column = n * 8 + 2 * t + e; column < params.value_size)
+              partial[column] = out_accum[n].x[2 * r + e];
       }
       if (t == 0) partial[params.value_size] = running_max[r], partial[params.value_size + 1] = running_sum[r];
     }
@@ -288,8 +290,8 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& pa
   }
   if constexpr (kComputeOut)
     store_rows<kSize, Traits::kStride>(
-        thread, warp_q, o, factor, matrix_of_head(out, b, head, queries, params.value_size, params.has_aligned_rows),
-        first + thread.warp() * 16);
+        thread, warp_q, out_accum, factor,
+        matrix_of_head(out, b, head, queries, params.value_size, params.has_aligned_rows), first + thread.warp() * 16);
 }
 
 // Combines the splits of attention_forward() into tensors.out and tensors.lse, in fixed order.

@@ -305,8 +305,8 @@ struct AttentionLaunches {
     return nullptr;
   }
 
-  // Returns why attention without mixing does not support logit terms; null if it does. They are compiled for one head
-  // size only, since they add four kernels to each.
+  // Returns why attention without mixing does not support logit terms; null if it does. Kernels with logit terms are
+  // compiled for one head size only, since they are four more kernels for each head size.
   template <class Launcher>
   static const char* logit_term_constraint(const Launcher& launcher, bool has_relative_positions) {
     if constexpr (!kHasLogitTerms) {
@@ -328,7 +328,7 @@ struct AttentionLaunches {
     if (has_logit_terms(params)) {
       if (const char* problem = logit_term_constraint(launcher, params.has_relative_positions())) return problem;
       if constexpr (kHasLogitTerms && kComputeOut) return launch_forward<true, false, true>(launcher, params, tensors);
-      return kMixedLogitTerms;  // only head mixing computes the log-sum-exp without outputs
+      return kLogitTermsWithHeadMixing;  // only head mixing computes the log-sum-exp without outputs
     }
     if (!params.has_relative_positions()) return launch_forward<kComputeOut, false, false>(launcher, params, tensors);
     if (const char* problem = relative_constraint(launcher)) return problem;
@@ -410,14 +410,14 @@ struct AttentionLaunches {
   template <class Launcher>
   static const char* head_mixing_forward(const Launcher& launcher, const AttentionParams& params,
                                          const AttentionTensors& tensors) {
-    if (has_logit_terms(params)) return kMixedLogitTerms;
+    if (has_logit_terms(params)) return kLogitTermsWithHeadMixing;
     return params.has_relative_positions() ? head_mixing_forward_of<true>(launcher, params, tensors)
                                            : head_mixing_forward_of<false>(launcher, params, tensors);
   }
   template <class Launcher>
   static const char* head_mixing_backward(const Launcher& launcher, const AttentionParams& params,
                                           const AttentionTensors& tensors) {
-    if (has_logit_terms(params)) return kMixedLogitTerms;
+    if (has_logit_terms(params)) return kLogitTermsWithHeadMixing;
     return params.has_relative_positions() ? head_mixing_backward_of<true>(launcher, params, tensors)
                                            : head_mixing_backward_of<false>(launcher, params, tensors);
   }
@@ -425,7 +425,7 @@ struct AttentionLaunches {
  private:
   static constexpr bool kSeparateHeadMixingPasses = kSeparateKeyValuePasses<T, kSize>;
   static constexpr bool kHasLogitTerms = kSize == 64;  // whether kernels with logit terms are compiled
-  static constexpr const char* kMixedLogitTerms =
+  static constexpr const char* kLogitTermsWithHeadMixing =
       "logit terms (soft cap, sinks, position bias, two-sided window) with head mixing";
   static constexpr const char* kTooLarge = "head counts or head sizes whose tiles exceed the shared memory of a block";
 

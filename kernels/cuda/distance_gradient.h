@@ -35,7 +35,7 @@ struct DistanceGradientTiles {
     alignas(16) T r[kDistances * kStride];
     alignas(16) T q_v[kQueries * kStride];
   };
-  struct alignas(16) Shared : std::conditional_t<kPositionBias, NoDistances, RelativeOperands> {
+  struct alignas(16) Shared : std::conditional_t<kPositionBias, NoRelativeSmem, RelativeOperands> {
     alignas(16) T q[kStages][kQueries * kStride];
     T dout[kStages][kQueries * kStride];
     KvWindow k, v;
@@ -58,7 +58,7 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
   const int first = thread.block_x() * Traits::kDistances, warp_row = thread.warp() * 16 + g;
   const int num_unpadded_keys = num_unpadded_keys_of(params, b, keys);
   const T *query_data = row_of(q, b, head, 0), *dout_data = row_of(dout, b, head, 0);
-  const T *key_data = row_of(k, b, params.key_head(head), 0), *value_data = row_of(v, b, params.value_head(head), 0);
+  const T *key_data = row_of(k, b, params.k_head(head), 0), *value_data = row_of(v, b, params.v_head(head), 0);
   DistanceRanges ranges;
   if constexpr (kPositionBias) {
     ranges = ranges_of(params.position_bias);
@@ -72,7 +72,8 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
   const int64_t stats_offset = thread.block_y() * params.queries;  // index of lse and delta of query 0
   float* const window_products = shared.products + thread.warp() * 16 * Traits::kProductRowStride;
   [[maybe_unused]] const LogitTerms logit_terms(params, head);
-  Accumulator sums[kPositionBias ? 1 : kSize / 8];  // of the position bias: x[r] is a lane's sum of warp_row + 8 * r
+  // dr of a warp's 16 distances; of the position bias: x[r] is a lane's sum of warp_row + 8 * r.
+  Accumulator dr_accum[kPositionBias ? 1 : kSize / 8];
   for (int range_index = 0; range_index < ranges.num_key_ranges; ++range_index) {
     const IndexRange range_keys = intersect({0, num_unpadded_keys}, ranges.key_ranges[range_index]);
     // Row `first` + ρ of r is for the distance from query t to key t + key_shift + ρ.
@@ -111,12 +112,12 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
       if constexpr (!kPositionBias)
         multiply_transposed<kSize, Traits::kStride>(thread, p, shared.r + thread.warp() * 16 * Traits::kStride,
                                                     shared.q_v);
-      // Adds to each element of `to` (distances, queries) the product of a row of `left` (q + u or dO of the query)
-      // with a row of `right` (the key or value that the query and the distance determine).
-      const auto multiply_window = [&](Accumulator(&to)[Traits::kQueries / 8], const T* left,
-                                       const typename Traits::KvWindow& right) {
+      // Adds to each element of `to` (distances, queries) the product of a row of `rows` (q + u or dO of the query)
+      // with a row of `kv_window` (the key or value that the query and the distance determine).
+      const auto multiply_window = [&](Accumulator(&to)[Traits::kQueries / 8], const T* rows,
+                                       const typename Traits::KvWindow& kv_window) {
         MH_FOR (m, Traits::kQueries / 16) {
-          multiply_sliding<kSize, 32>(thread, window_products, left + m * 16 * Traits::kStride, right,
+          multiply_sliding<kSize, 32>(thread, window_products, rows + m * 16 * Traits::kStride, kv_window,
                                       ring_row + 16 * m + 16 * thread.warp());
           MH_FOR (n, 2)
             MH_FOR (x, 4) {
@@ -151,11 +152,11 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
                 scaled_dropout *= dropout_factor(dropout_keep_bits, 4 * n + 2 * r + e, params.dropout.scale);
               float& y = ds[n].x[2 * r + e];
               y = normaliser.multiply_slope(thread, x * (y * scaled_dropout - delta), x, product);
-              if constexpr (kPositionBias) sums[0].x[r] += y;
+              if constexpr (kPositionBias) dr_accum[0].x[r] += y;
             }
           }
       });
-      if constexpr (!kPositionBias) multiply_add<kSize, Traits::kStride>(thread, sums, ds, shared.q_v);
+      if constexpr (!kPositionBias) multiply_add<kSize, Traits::kStride>(thread, dr_accum, ds, shared.q_v);
     };
     for_each_tile<Traits::kStages, Traits::kQueries>(
         thread, query_begin, end, load,
@@ -165,7 +166,7 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
   if constexpr (kPositionBias) {
     MH_FOR (r, 2) {
       const int row = first + warp_row + 8 * r;
-      const float sum = row_sum(thread, sums[0].x[r]);
+      const float sum = row_sum(thread, dr_accum[0].x[r]);
       if (t == 0 && row < ranges.num_distances) tensors.dposition_bias[head_offset + row] = sum;
     }
   } else {
@@ -174,7 +175,7 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
       MH_FOR (x, 4) {
         const int row = first + warp_row + x / 2 * 8, column = n * 8 + 2 * t + x % 2;
         if (row < ranges.num_distances && column < params.key_size)
-          dr_head[int64_t{row} * params.key_size + column] = sums[n].x[x];
+          dr_head[int64_t{row} * params.key_size + column] = dr_accum[n].x[x];
       }
   }
   thread.template wait_group<0>();

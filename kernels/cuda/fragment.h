@@ -41,8 +41,8 @@ struct Accumulator {
   float x[4] = {0, 0, 0, 0};
 };
 
-// A lane's part of the left operand (16, 16) and of the right operand (16, 8) of a product. In fp32 the columns of the
-// left operand and the rows of the right operand are permuted in the same way, which does not change the product.
+// A lane's part of the operands A (16, 16) and B (16, 8) of a product A · B. In fp32 the columns of A and the rows of B
+// are permuted in the same way, which does not change the product.
 template <class T>
 struct alignas(16) FragmentA {
   uint32_t x[4];
@@ -64,8 +64,8 @@ struct FragmentB<float> {
 // banks.
 constexpr int kPad = 8;
 
-// Loads a left operand (16, 16) from shared memory; row r, column c is at tile[r * stride + c]. Called by all lanes of
-// a warp.
+// Loads an operand A (16, 16) from shared memory; row r, column c is at tile[r * stride + c]. Called by all lanes of a
+// warp.
 template <class Thread, class T>
 MH_DEVICE void load(const Thread& thread, FragmentA<T>& to, const T* tile, int stride) {
   thread.load_matrices(to.x, tile + thread.lane() % 16 * stride + thread.lane() / 16 * 8);
@@ -77,8 +77,7 @@ MH_DEVICE void load(const Thread& thread, FragmentA<float>& to, const float* til
   MH_FOR (i, 8) to.x[i] = tile[(g + i % 2 * 8) * stride + i / 4 * 8 + 2 * t + i / 2 % 2];
 }
 
-// Loads two right operands, together (16, 16), from shared memory, transposed: row r, column c is at
-// tile[c * stride + r].
+// Loads two operands B, together (16, 16), from shared memory, transposed: row r, column c is at tile[c * stride + r].
 template <class Thread, class T>
 MH_DEVICE void load_transposed(const Thread& thread, FragmentB<T> (&to)[2], const T* tile, int stride) {
   uint32_t x[4];
@@ -93,7 +92,7 @@ MH_DEVICE void load_transposed(const Thread& thread, FragmentB<float> (&to)[2], 
     MH_FOR (i, 4) to[n].x[i] = tile[(n * 8 + g) * stride + i / 2 * 8 + 2 * t + i % 2];
 }
 
-// Loads two right operands, together (16, 16), from shared memory; row r, column c is at tile[r * stride + c].
+// Loads two operands B, together (16, 16), from shared memory; row r, column c is at tile[r * stride + c].
 template <class Thread, class T>
 MH_DEVICE void load(const Thread& thread, FragmentB<T> (&to)[2], const T* tile, int stride) {
   uint32_t x[4];
@@ -108,21 +107,21 @@ MH_DEVICE void load(const Thread& thread, FragmentB<float> (&to)[2], const float
     MH_FOR (i, 4) to[n].x[i] = tile[(i / 2 * 8 + 2 * t + i % 2) * stride + n * 8 + g];
 }
 
-// Converts two accumulators, together (16, 16), to a left operand, rounded to T.
+// Converts two accumulators, together (16, 16), to an operand A, rounded to T.
 template <class Thread, class T>
-MH_DEVICE void round_to_fragment_a(const Thread& thread, FragmentA<T>& to, const Accumulator& left,
-                                   const Accumulator& right) {
-  to.x[0] = thread.pack(left.x[0], left.x[1], T{}), to.x[1] = thread.pack(left.x[2], left.x[3], T{});
-  to.x[2] = thread.pack(right.x[0], right.x[1], T{}), to.x[3] = thread.pack(right.x[2], right.x[3], T{});
+MH_DEVICE void round_to_fragment_a(const Thread& thread, FragmentA<T>& to, const Accumulator& accum0,
+                                   const Accumulator& accum1) {
+  to.x[0] = thread.pack(accum0.x[0], accum0.x[1], T{}), to.x[1] = thread.pack(accum0.x[2], accum0.x[3], T{});
+  to.x[2] = thread.pack(accum1.x[0], accum1.x[1], T{}), to.x[3] = thread.pack(accum1.x[2], accum1.x[3], T{});
 }
 
 template <class Thread>
-MH_DEVICE void round_to_fragment_a(const Thread&, FragmentA<float>& to, const Accumulator& left,
-                                   const Accumulator& right) {
-  MH_FOR (i, 4) to.x[i] = left.x[i / 2 + i % 2 * 2], to.x[4 + i] = right.x[i / 2 + i % 2 * 2];
+MH_DEVICE void round_to_fragment_a(const Thread&, FragmentA<float>& to, const Accumulator& accum0,
+                                   const Accumulator& accum1) {
+  MH_FOR (i, 4) to.x[i] = accum0.x[i / 2 + i % 2 * 2], to.x[4 + i] = accum1.x[i / 2 + i % 2 * 2];
 }
 
-// Converts a left operand to two accumulators, together (16, 16); exact.
+// Converts an operand A to two accumulators, together (16, 16); exact.
 template <class Thread, class T>
 MH_DEVICE void widen(const Thread& thread, Accumulator (&to)[2], const FragmentA<T>& from) {
   MH_FOR (i, 4) thread.unpack(from.x[i], to[i / 2].x[i % 2 * 2], to[i / 2].x[i % 2 * 2 + 1], T{});
@@ -133,54 +132,55 @@ MH_DEVICE void widen(const Thread&, Accumulator (&to)[2], const FragmentA<float>
   MH_FOR (i, 4) to[0].x[i / 2 + i % 2 * 2] = from.x[i], to[1].x[i / 2 + i % 2 * 2] = from.x[4 + i];
 }
 
-// Computes `sum += left · right` for `sum` (16, 8), `left` (16, 16) and `right` (16, 8).
+// Computes `accum += frag_a · frag_b` for `accum` (16, 8), `frag_a` (16, 16) and `frag_b` (16, 8).
 template <class Thread, class T>
-MH_DEVICE void multiply(const Thread& thread, Accumulator& sum, const FragmentA<T>& left, const FragmentB<T>& right) {
-  thread.multiply(sum.x, left.x, right.x, T{});
+MH_DEVICE void multiply(const Thread& thread, Accumulator& accum, const FragmentA<T>& frag_a,
+                        const FragmentB<T>& frag_b) {
+  thread.multiply(accum.x, frag_a.x, frag_b.x, T{});
 }
 
-// Computes `sum += left · right` for fp32 operands on tf32 tensor cores (3xTF32). Each operand is split into high +
-// low, two tf32 numbers of 11 bits; three products are computed, and low * low, at most 2^-22 of the result, is
-// omitted. The tensor cores truncate sums towards zero, so the errors of a chain of products accumulate. kSeparateSum:
-// the three products are summed in an accumulator of their own and then added to `sum` with rounding to nearest, which
-// is more accurate but takes more registers.
-template <bool kSeparateSum, class Thread>
-MH_DEVICE void multiply_tf32(const Thread& thread, Accumulator& sum, const FragmentA<float>& left,
-                             const FragmentB<float>& right) {
+// Computes `accum += frag_a · frag_b` for fp32 operands on tf32 tensor cores (3xTF32). Each operand is split into two
+// tf32 numbers of 11 bits, high + low; three products are computed, and low * low, at most 2^-22 of the result, is
+// omitted. The tensor cores truncate sums towards zero, so the errors of a chain of products accumulate.
+// kSeparateAccum: the three products are summed in an accumulator of their own and then added to `accum` with rounding
+// to nearest, which is more accurate but takes more registers.
+template <bool kSeparateAccum, class Thread>
+MH_DEVICE void multiply_tf32(const Thread& thread, Accumulator& accum, const FragmentA<float>& frag_a,
+                             const FragmentB<float>& frag_b) {
   MH_FOR (half, 2) {
-    float l[2][4], r[2][2];
+    float a[2][4], b[2][2];
     MH_FOR (i, 4) {
-      l[0][i] = thread.round_tf32(left.x[4 * half + i]);
-      l[1][i] = thread.round_tf32(left.x[4 * half + i] - l[0][i]);
+      a[0][i] = thread.round_tf32(frag_a.x[4 * half + i]);
+      a[1][i] = thread.round_tf32(frag_a.x[4 * half + i] - a[0][i]);
     }
     MH_FOR (i, 2) {
-      r[0][i] = thread.round_tf32(right.x[2 * half + i]);
-      r[1][i] = thread.round_tf32(right.x[2 * half + i] - r[0][i]);
+      b[0][i] = thread.round_tf32(frag_b.x[2 * half + i]);
+      b[1][i] = thread.round_tf32(frag_b.x[2 * half + i] - b[0][i]);
     }
-    Accumulator partial_sum;
-    Accumulator& target = kSeparateSum ? partial_sum : sum;
-    thread.multiply(target.x, l[1], r[0]);
-    thread.multiply(target.x, l[0], r[1]);
-    thread.multiply(target.x, l[0], r[0]);
-    if constexpr (kSeparateSum) {
-      MH_FOR (e, 4) sum.x[e] += target.x[e];
+    Accumulator separate_accum;
+    Accumulator& target = kSeparateAccum ? separate_accum : accum;
+    thread.multiply(target.x, a[1], b[0]);
+    thread.multiply(target.x, a[0], b[1]);
+    thread.multiply(target.x, a[0], b[0]);
+    if constexpr (kSeparateAccum) {
+      MH_FOR (e, 4) accum.x[e] += target.x[e];
     }
   }
 }
 template <class Thread>
-MH_DEVICE void multiply(const Thread& thread, Accumulator& sum, const FragmentA<float>& left,
-                        const FragmentB<float>& right) {
-  multiply_tf32<false>(thread, sum, left, right);
+MH_DEVICE void multiply(const Thread& thread, Accumulator& accum, const FragmentA<float>& frag_a,
+                        const FragmentB<float>& frag_b) {
+  multiply_tf32<false>(thread, accum, frag_a, frag_b);
 }
 
-// Computes `sum += left · right`; fp32 operands have a separate accumulator (multiply_tf32). Used for dP, and for
+// Computes `accum += frag_a · frag_b`; fp32 operands have a separate accumulator (multiply_tf32). Used for dP, and for
 // logits, whose absolute error is a relative error of the probability. Products with accumulators that live for the
 // whole loop over keys or queries use multiply(), since there are no registers for a separate accumulator.
 template <class Thread, class T>
-MH_DEVICE void multiply_accurate(const Thread& thread, Accumulator& sum, const FragmentA<T>& left,
-                                 const FragmentB<T>& right) {
-  if constexpr (std::is_same_v<T, float>) multiply_tf32<true>(thread, sum, left, right);
-  else multiply(thread, sum, left, right);
+MH_DEVICE void multiply_accurate(const Thread& thread, Accumulator& accum, const FragmentA<T>& frag_a,
+                                 const FragmentB<T>& frag_b) {
+  if constexpr (std::is_same_v<T, float>) multiply_tf32<true>(thread, accum, frag_a, frag_b);
+  else multiply(thread, accum, frag_a, frag_b);
 }
 
 }  // namespace mh::kernels

@@ -184,7 +184,7 @@ MH_DEVICE uint64_t dropout_element_index(const AttentionParams& params, int64_t 
                                query * params.dropout_row_stride + key);
 }
 
-// Returns a word with one bit for each element of a lane's accumulators: bit 4 n + e for sums[n].x[e]. draw(c) returns
+// Returns a word with one bit for each element of a lane's accumulators: bit 4 n + e for accum[n].x[e]. draw(c) returns
 // bits c … c + kBitsPerDraw - 1 as the lowest bits of a word. The bits are packed into a word, since a rolled loop
 // cannot index registers, and an unrolled loop would keep all random words live and spill.
 template <int kColumnFragments, int kBitsPerDraw, class Draw>
@@ -199,9 +199,9 @@ MH_DEVICE uint32_t accumulator_bits(const Draw& draw) {
 MH_DEVICE float dropout_factor(uint32_t bits, int x, float scale) { return (bits >> x & 1) != 0 ? scale : 0; }
 // Multiplies a lane's accumulators by their dropout factors.
 template <int kColumnFragments>
-MH_DEVICE void apply_dropout_keep_bits(uint32_t bits, float scale, Accumulator (&sums)[kColumnFragments]) {
+MH_DEVICE void apply_dropout_keep_bits(uint32_t bits, float scale, Accumulator (&accum)[kColumnFragments]) {
   MH_FOR (n, kColumnFragments)
-    MH_FOR (e, 4) sums[n].x[e] *= dropout_factor(bits, 4 * n + e, scale);
+    MH_FOR (e, 4) accum[n].x[e] *= dropout_factor(bits, 4 * n + e, scale);
 }
 
 // Applies dropout to the probabilities, or to the gradients of probabilities, in a lane's accumulators, whose rows are
@@ -209,7 +209,7 @@ MH_DEVICE void apply_dropout_keep_bits(uint32_t bits, float scale, Accumulator (
 // 1 / (1 - p).
 template <int kColumnFragments>
 MH_DEVICE void apply_dropout(const AttentionParams& params, int64_t b, int64_t head, int i, int s,
-                             Accumulator (&sums)[kColumnFragments]) {
+                             Accumulator (&accum)[kColumnFragments]) {
   const uint32_t dropout_keep_bits = accumulator_bits<kColumnFragments, 2>([&](int c) {
     const uint64_t element = dropout_element_index(params, b, head, i + c / 2 % 2 * 8, s + c / 4 * 8);
     const auto word = static_cast<unsigned>(element % 4);
@@ -218,7 +218,7 @@ MH_DEVICE void apply_dropout(const AttentionParams& params, int64_t b, int64_t h
     if (word == 3) words = philox(params.dropout, element / 4 + 1);
     return bits | uint32_t{dropout_keeps(params.dropout, word_at(words, (word + 1) % 4))} << 1;
   });
-  apply_dropout_keep_bits(dropout_keep_bits, params.dropout.scale, sums);
+  apply_dropout_keep_bits(dropout_keep_bits, params.dropout.scale, accum);
 }
 
 // Returns the word of accumulator_bits() for a transposed tile, with bits set for the probabilities that are not

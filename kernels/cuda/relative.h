@@ -142,35 +142,35 @@ template <int kSize, int kColumns, int kMaxPrefetch = 4, class Thread, class T, 
 MH_DEVICE void multiply_sliding(const Thread& thread, float* products, const T* rows, const RowWindow& row_window,
                                 int ring_row) {
   const int g = thread.lane() / 4, t = thread.lane() % 4;
-  Accumulator sums[kColumns / 8];
+  Accumulator accum[kColumns / 8];
   const T* row_blocks[kColumns / 16];
   [[maybe_unused]] constexpr int kPrefetch = sizeof(T) == 4 && kMaxPrefetch > 1 ? 1 : kMaxPrefetch;
   MH_FOR (n, kColumns / 16) row_blocks[n] = row_window.rows_at(RowWindow::wrap(ring_row) + n * 16);
   MH_UNROLL_PREFETCH
   for (int c = 0; c < kSize; c += 16) {
-    FragmentA<T> left;
-    load(thread, left, rows + c, RowWindow::kStride);
+    FragmentA<T> frag_a;
+    load(thread, frag_a, rows + c, RowWindow::kStride);
     MH_FOR (n, kColumns / 16) {
-      FragmentB<T> right[2];
-      load_transposed(thread, right, row_blocks[n] + c, RowWindow::kStride);
-      multiply_accurate(thread, sums[2 * n], left, right[0]);
-      multiply_accurate(thread, sums[2 * n + 1], left, right[1]);
+      FragmentB<T> frag_b[2];
+      load_transposed(thread, frag_b, row_blocks[n] + c, RowWindow::kStride);
+      multiply_accurate(thread, accum[2 * n], frag_a, frag_b[0]);
+      multiply_accurate(thread, accum[2 * n + 1], frag_a, frag_b[1]);
     }
   }
   thread.warp_barrier();  // until all lanes have read the previous products
   MH_FOR (n, kColumns / 8)
     MH_FOR (r, 2)
-      store_pair(thread, products + (g + 8 * r) * kProductStride<kColumns> + n * 8 + 2 * t, sums[n].x[2 * r],
-                 sums[n].x[2 * r + 1]);
+      store_pair(thread, products + (g + 8 * r) * kProductStride<kColumns> + n * 8 + 2 * t, accum[n].x[2 * r],
+                 accum[n].x[2 * r + 1]);
   thread.warp_barrier();
 }
 
-// Adds Σ_s pairs[i, s] row(i, s) to row i of `sums` (16, 8 kColumnFragments), for 16 queries i and 8 kKeyFragments keys
-// s. Here row(i, s) is the row of r for the distance from query i to key s, from column `column` on. `pairs` is rounded
-// to T. The row of r for the last query and the first key is at ring_row of `row_window`. scratch: shared memory of the
-// warp for products (16, 16 + 8 kKeyFragments), overwritten. Called by all lanes of a warp.
+// Adds Σ_s pairs[i, s] row(i, s) to row i of `accum` (16, 8 kColumnFragments), for 16 queries i and 8 kKeyFragments
+// keys s. Here row(i, s) is the row of r for the distance from query i to key s, from column `column` on. `pairs` is
+// rounded to T. The row of r for the last query and the first key is at ring_row of `row_window`. scratch: shared
+// memory of the warp for products (16, 16 + 8 kKeyFragments), overwritten. Called by all lanes of a warp.
 template <class T, int kColumnFragments, int kKeyFragments, class Thread, class RowWindow>
-MH_DEVICE void multiply_add_sliding(const Thread& thread, Accumulator (&sums)[kColumnFragments],
+MH_DEVICE void multiply_add_sliding(const Thread& thread, Accumulator (&accum)[kColumnFragments],
                                     const Accumulator (&pairs)[kKeyFragments], float* scratch,
                                     const RowWindow& row_window, int ring_row, int column) {
   constexpr int kKeys = 8 * kKeyFragments, kColumns = 16 + kKeys, kProductRowStride = kProductStride<kColumns>;
@@ -189,15 +189,15 @@ MH_DEVICE void multiply_add_sliding(const Thread& thread, Accumulator (&sums)[kC
         const int row = g + i / 2 * 8, distance = m * 16 + half * 8 + 2 * t + i % 2, key = distance - 15 + row;
         distance_pairs[half].x[i] = key >= 0 && key < kKeys ? scratch[row * kProductRowStride + distance] : 0;
       }
-    FragmentA<T> left;
-    round_to_fragment_a(thread, left, distance_pairs[0], distance_pairs[1]);
+    FragmentA<T> frag_a;
+    round_to_fragment_a(thread, frag_a, distance_pairs[0], distance_pairs[1]);
     const T* block_rows = row_window.rows_at(RowWindow::wrap(ring_row) + m * 16) + column;
     MH_UNROLL
     for (int n = 0; n < kColumnFragments; n += 2) {
-      FragmentB<T> right[2];
-      load(thread, right, block_rows + n * 8, RowWindow::kStride);
-      multiply(thread, sums[n], left, right[0]);
-      multiply(thread, sums[n + 1], left, right[1]);
+      FragmentB<T> frag_b[2];
+      load(thread, frag_b, block_rows + n * 8, RowWindow::kStride);
+      multiply(thread, accum[n], frag_a, frag_b[0]);
+      multiply(thread, accum[n + 1], frag_a, frag_b[1]);
     }
   }
 }
@@ -224,7 +224,7 @@ MH_DEVICE void add_biases(const Thread& thread, const AttentionParams& params, i
 // The additional shared memory that relative positions take in a block with 16 resident queries per warp and streamed
 // tiles of kKeys keys.
 template <class T, int kSize, int kWarps, int kKeys>
-struct QueryDistances {
+struct QueryRelativeSmem {
   static constexpr int kQueries = 16 * kWarps, kWindowRows = kQueries + kKeys, kColumns = 16 + kKeys;
   static constexpr int kProductRowStride = kProductStride<kColumns>;
   using Window = SlidingWindow<T, kSize, kWindowRows, kKeys>;
@@ -250,9 +250,9 @@ struct QueryDistances {
   // Returns the ring_row of the next tile of keys.
   static MH_DEVICE int next_ring_row(int ring_row) { return Window::wrap(ring_row + kKeys); }
 
-  // Adds the position term (q + v) · r[distance] to a warp's products of queries and keys, `sums` (16, kKeys).
+  // Adds the position term (q + v) · r[distance] to a warp's products of queries and keys, `accum` (16, kKeys).
   template <class Thread>
-  MH_DEVICE void add_position_term(const Thread& thread, Accumulator (&sums)[kKeys / 8], int ring_row) {
+  MH_DEVICE void add_position_term(const Thread& thread, Accumulator (&accum)[kKeys / 8], int ring_row) {
     const int g = thread.lane() / 4, t = thread.lane() % 4;
     float* const window_products = warp_products(thread);
     multiply_sliding<kSize, kColumns>(thread, window_products, q_v + thread.warp() * 16 * Window::kStride, rows,
@@ -260,15 +260,15 @@ struct QueryDistances {
     MH_FOR (n, kKeys / 8)
       MH_FOR (i, 4) {
         const int row = g + i / 2 * 8;
-        sums[n].x[i] += window_products[row * kProductRowStride + 15 - row + n * 8 + 2 * t + i % 2];
+        accum[n].x[i] += window_products[row * kProductRowStride + 15 - row + n * 8 + 2 * t + i % 2];
       }
   }
-  // Adds Σ_s pairs[i, s] row(i, s) to row i of `sums` (16, 8 kColumnFragments), for a warp's 16 queries i and kKeys
+  // Adds Σ_s pairs[i, s] row(i, s) to row i of `accum` (16, 8 kColumnFragments), for a warp's 16 queries i and kKeys
   // keys s. Here row(i, s) is the row of r for their distance, from column `column` on. `pairs` is rounded to T.
   template <int kColumnFragments, class Thread>
-  MH_DEVICE void multiply_add(const Thread& thread, Accumulator (&sums)[kColumnFragments],
+  MH_DEVICE void multiply_add(const Thread& thread, Accumulator (&accum)[kColumnFragments],
                               const Accumulator (&pairs)[kKeys / 8], int ring_row, int column) {
-    multiply_add_sliding<T>(thread, sums, pairs, warp_products(thread), rows, warp_ring_row(thread, ring_row), column);
+    multiply_add_sliding<T>(thread, accum, pairs, warp_products(thread), rows, warp_ring_row(thread, ring_row), column);
   }
   template <class Thread>
   MH_DEVICE float* warp_products(const Thread& thread) {
@@ -286,7 +286,7 @@ struct QueryDistances {
 // The additional shared memory that relative positions take in a block with 16 resident keys per warp and streamed
 // tiles of kQueries queries. Later queries use earlier rows of r.
 template <class T, int kSize, int kWarps, int kQueries>
-struct KeyDistances {
+struct KeyRelativeSmem {
   static constexpr int kKeys = 16 * kWarps, kWindowRows = kKeys + kQueries, kProductRowStride = kProductStride<32>;
   using Window = SlidingWindow<T, kSize, kWindowRows, kQueries>;
   alignas(16) T q_v[kQueries * Window::kStride];                // q + v
@@ -311,9 +311,9 @@ struct KeyDistances {
   // Returns the ring_row of the next tile of queries.
   static MH_DEVICE int next_ring_row(int ring_row) { return Window::wrap(ring_row - kQueries); }
 
-  // Adds the position term (q + v) · r[distance] to a warp's transposed products, `sums` (16 keys, kQueries).
+  // Adds the position term (q + v) · r[distance] to a warp's transposed products, `accum` (16 keys, kQueries).
   template <class Thread>
-  MH_DEVICE void add_position_term(const Thread& thread, Accumulator (&sums)[kQueries / 8], int ring_row) {
+  MH_DEVICE void add_position_term(const Thread& thread, Accumulator (&accum)[kQueries / 8], int ring_row) {
     const int g = thread.lane() / 4, t = thread.lane() % 4;
     float* const window_products = products + thread.warp() * 16 * kProductRowStride;
     MH_FOR (m, kQueries / 16) {
@@ -322,14 +322,14 @@ struct KeyDistances {
       MH_FOR (n, 2)
         MH_FOR (i, 4) {
           const int query = n * 8 + 2 * t + i % 2;
-          sums[2 * m + n].x[i] += window_products[query * kProductRowStride + 15 - query + g + i / 2 * 8];
+          accum[2 * m + n].x[i] += window_products[query * kProductRowStride + 15 - query + g + i / 2 * 8];
         }
     }
   }
 };
 
-// Takes the place of QueryDistances and KeyDistances in kernels without relative positions; has no shared memory.
-struct NoDistances {
+// Takes the place of QueryRelativeSmem and KeyRelativeSmem in kernels without relative positions; has no shared memory.
+struct NoRelativeSmem {
   static MH_DEVICE int next_ring_row(int ring_row) { return ring_row; }
 };
 

@@ -160,18 +160,18 @@ MH_DEVICE void store_pair(const Thread&, float* to, float left, float right) {
   to[0] = left, to[1] = right;
 }
 
-// Stores `sums` (16, kSize), the accumulators of a warp, multiplied by a factor for each row and rounded to T, to rows
+// Stores `accum` (16, kSize), the accumulators of a warp, multiplied by a factor for each row and rounded to T, to rows
 // `first` … `first` + 15 of a matrix. factor: factors of a lane's two rows. staging (16, kStride): shared memory of the
 // warp. Rows and columns outside the matrix are not stored.
 template <int kSize, int kStride, class Thread, class T>
-MH_DEVICE void store_rows(const Thread& thread, T* staging, const Accumulator (&sums)[kSize / 8],
+MH_DEVICE void store_rows(const Thread& thread, T* staging, const Accumulator (&accum)[kSize / 8],
                           const float (&factor)[2], GlobalMatrix<T> matrix, int first) {
   const int g = thread.lane() / 4, t = thread.lane() % 4;
   thread.warp_barrier();
   MH_FOR (n, kSize / 8)
     MH_FOR (r, 2)
-      store_pair(thread, staging + (g + 8 * r) * kStride + n * 8 + 2 * t, sums[n].x[2 * r] * factor[r],
-                 sums[n].x[2 * r + 1] * factor[r]);
+      store_pair(thread, staging + (g + 8 * r) * kStride + n * 8 + 2 * t, accum[n].x[2 * r] * factor[r],
+                 accum[n].x[2 * r + 1] * factor[r]);
   thread.warp_barrier();
   constexpr int kVectorSize = 16 / static_cast<int>(sizeof(T)), kRowVectors = kSize / kVectorSize;
   struct alignas(16) Vector {

@@ -118,8 +118,8 @@ void score_in_one_text_pass(const AnalysisInput& input, const std::vector<HeadSe
   const InterceptorGuard interceptor_guard(input.model);
   for (size_t i = 0; i < layers.size(); ++i) set_head_scales(*layers[i], plan.scales[i]);
   data::ScoringOptions scoring_options = input.scoring_options;
-  scoring_options.batch =
-      std::clamp<int64_t>(max_tokens_per_pass / (plan.num_groups * scoring_options.block), 1, scoring_options.batch);
+  scoring_options.batch = std::clamp<int64_t>(max_tokens_per_pass / (plan.num_groups * scoring_options.sequence_length),
+                                              1, scoring_options.batch);
   data::BatchVisitor visitor;
   visitor.on_progress = input.progress;
   visitor.group = input.group;
@@ -233,7 +233,8 @@ std::vector<task::NllSum> score_ablations(const AnalysisInput& input, const std:
   const auto num_models = static_cast<int64_t>(order.size());
   AnalysisInput text_pass_input = input;
   text_pass_input.scoring_options = input.corpus.resolve(input.scoring_options, input.model);
-  const int64_t max_models = std::max<int64_t>(1, max_tokens_per_pass / text_pass_input.scoring_options.block);
+  const int64_t max_models =
+      std::max<int64_t>(1, max_tokens_per_pass / text_pass_input.scoring_options.sequence_length);
   const int64_t num_text_passes = std::max<int64_t>(1, ceil_div(num_models, max_models));
   std::vector<task::NllSum> scores(masked_sets.size());
   for (int64_t text_pass = 0; text_pass < num_text_passes && stop_signal() == 0; ++text_pass) {

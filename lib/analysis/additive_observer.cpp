@@ -22,12 +22,14 @@ void AdditiveObserver::contribute(const std::string& label, const Tensors& tenso
   for (const at::Tensor& tensor : tensors) recorded_.push_back(tensor.detach().to(at::kCPU));
 }
 
-void AdditiveObserver::add_recorded(const distributed::OrderedWork::Results& recorded) {
-  for (size_t i = 0; i < recorded.size();) {
-    const std::string label(static_cast<const char*>(recorded[i].const_data_ptr()), recorded[i].nbytes());
-    const auto begin = recorded.begin() + static_cast<int64_t>(i) + 2, end = begin + recorded[i + 1].item<int64_t>();
+void AdditiveObserver::add_recorded(const distributed::OrderedWork::Results& recorded_results) {
+  for (size_t i = 0; i < recorded_results.size();) {
+    const std::string label(static_cast<const char*>(recorded_results[i].const_data_ptr()),
+                            recorded_results[i].nbytes());
+    const auto begin = recorded_results.begin() + static_cast<int64_t>(i) + 2,
+               end = begin + recorded_results[i + 1].item<int64_t>();
     add_contribution(label, Tensors(begin, end));
-    i = static_cast<size_t>(end - recorded.begin());
+    i = static_cast<size_t>(end - recorded_results.begin());
   }
 }
 

@@ -32,10 +32,11 @@ class AdditiveObserver : public attention::Observer {
   // same type and with the same options in any process.
   distributed::OrderedWork::Results take_recorded() { return std::exchange(recorded_, {}); }
   // Adds the contributions of a forward pass. Gives the same bits as the pass without recording.
-  void add_recorded(const distributed::OrderedWork::Results& recorded);
+  void add_recorded(const distributed::OrderedWork::Results& recorded_results);
 
  protected:
-  // Records a contribution, or adds it at once. `label`: what the tensors contribute to, such as a layer.
+  // Records a contribution, or adds it at once. `label`: name of the result to which the tensors contribute, such as a
+  // layer.
   void contribute(const std::string& label, const Tensors& tensors);
   // Adds a contribution to the results of the observer.
   virtual void add_contribution(const std::string& label, const Tensors& tensors) = 0;

@@ -34,8 +34,8 @@ void share_contributions(data::BatchVisitor& visitor, AdditiveObserver& observer
     if (finish_pass) finish_pass(pass);
     return observer.take_recorded();
   };
-  visitor.add = [&observer](const data::MiniBatch&, const distributed::OrderedWork::Results& recorded) {
-    observer.add_recorded(recorded);
+  visitor.add = [&observer](const data::MiniBatch&, const distributed::OrderedWork::Results& recorded_results) {
+    observer.add_recorded(recorded_results);
   };
 }
 

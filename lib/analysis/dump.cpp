@@ -17,7 +17,7 @@ AttentionDump::AttentionDump(model::LanguageModel& model, int64_t num_blocks, in
   if (num_blocks > max_blocks)
     refuse_usage("--dump", str("at most ", human_bytes(kMaxBytes), " of attention matrices"),
                  str(count_of(num_blocks, "block"), " of ", human_bytes(static_cast<uint64_t>(bytes_per_block))),
-                 max_blocks > 0 ? str("lower --blocks to ", max_blocks) : "lower --block, the length of a block");
+                 max_blocks > 0 ? str("lower --blocks to ", max_blocks) : "lower --sequence-length");
 }
 
 void AttentionDump::observe_probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) {

@@ -2,9 +2,9 @@
 //
 //   H(P) = -Σ_s P_s ln P_s, nats,   and the normalised entropy H(P) / ln(number of visible keys), 1 for uniform rows.
 //
-// Rows of mixed heads may have negative entries, and rows of mixed heads or with a sink need not sum to 1. P_s
-// is therefore replaced by |P_s| / Σ |P_s|, which leaves probabilities unchanged. Rows of zeros have no entropy and are
-// left out of means.
+// Rows of mixed heads may have negative entries, and rows of mixed heads or with a sink need not sum to 1. Therefore
+// |P_s| / Σ |P_s| replaces P_s, which leaves probabilities unchanged. Rows of zeros have no entropy and are left out of
+// means.
 #pragma once
 
 #include <ATen/core/Tensor.h>

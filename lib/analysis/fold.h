@@ -1,7 +1,7 @@
-// Folds combiners that are a linear map across heads into the output projection. The last combiners of a layer fold, up
-// to the last one that is no such map; the combiners before them stay, and without any the layer concatenates heads.
-// For the product m of the folded matrices, Z'_i = Σ_j m[j, i] Z_j and the columns of W^O split into one block W_i of
-// dv columns per head,
+// Folds combiners that are a linear map across heads into the output projection. The combiners after the last combiner
+// that is no such map fold; the combiners before them stay, and without any the layer concatenates heads. For the
+// product m of the folded matrices, Z'_i = Σ_j m[j, i] Z_j and the columns of W^O split into one block W_i of dv
+// columns per head,
 //
 //   Σ_i W_i Z'_i = Σ_j W'_j Z_j,      W'_j = Σ_i m[j, i] W_i
 //

@@ -70,7 +70,7 @@ std::string names_of(const std::map<AttentionKind, std::vector<int64_t>>& head_c
 }
 
 HeadSet parse_heads(const std::vector<std::string>& texts, const std::vector<AttentionKind>& kinds,
-                    const std::string& where, bool is_kind_given) {
+                    const std::string& where, bool has_kind_option) {
   static const std::regex pattern(R"((?:([a-z.]+):)?(\d{1,9}):(\d{1,9}))");
   HeadSet heads;
   for (const std::string& text : texts) {
@@ -84,9 +84,9 @@ HeadSet parse_heads(const std::vector<std::string>& texts, const std::vector<Att
       refuse("KIND:LAYER:HEAD, for a model with several kinds of attention", "for example decoder.self:0:1");
     const AttentionKind kind = match[1].matched ? kind_named(match[1], where) : kinds[0];
     if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end())
-      refuse(str("a kind of attention that the model has", is_kind_given ? " and --kind includes: " : ": ",
+      refuse(str("a kind of attention that the model has", has_kind_option ? " and --kind includes: " : ": ",
                  names_of(kinds)),
-             is_kind_given ? "choose heads of such a kind, or change --kind" : "choose heads of such a kind");
+             has_kind_option ? "choose heads of such a kind, or change --kind" : "choose heads of such a kind");
     if (!heads[kind].insert({std::stoll(match[2]), std::stoll(match[3])}).second)
       refuse("each head once", "remove the duplicate", ", which repeats a head of the list");
   }

@@ -42,10 +42,10 @@ std::string names_of(const std::map<AttentionKind, std::vector<int64_t>>& head_c
 using HeadSet = std::map<AttentionKind, std::set<Head>>;
 
 // Parses heads from a command line: "0:1" is head 1 of layer 0; with several `kinds`, "decoder.self:0:1". Throws
-// Error(usage) that names the option `where` for invalid or duplicate heads. `is_kind_given`: whether --kind is on the
-// command line, which may exclude kinds of the model from `kinds`.
+// Error(usage) that names the option `where` for invalid or duplicate heads. `has_kind_option`: whether --kind is on
+// the command line, which may exclude kinds of the model from `kinds`.
 HeadSet parse_heads(const std::vector<std::string>& texts, const std::vector<AttentionKind>& kinds,
-                    const std::string& where, bool is_kind_given = false);
+                    const std::string& where, bool has_kind_option = false);
 
 // Parses a percentage: "30%" gives 0.3. Throws Error(usage) that names the option `where` for any other text and for
 // percentages outside 0 to 100.

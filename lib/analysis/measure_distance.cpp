@@ -1,8 +1,7 @@
 // Importance by the distance to the other heads of the layer: a head similar to other heads is redundant.
 //
 //   avg-l2          for head i, the mean over heads j ≠ i of |P_j - P_i|₂, with P the attention matrix of a row of the
-//                   batch (Tq·Tk numbers), averaged over rows
-//                   (with a sink, the probabilities of the keys only)
+//                   batch (Tq·Tk numbers; with a sink, the probabilities of the keys only), averaged over rows
 //   avg-l2-outputs  for head i, the mean over heads j ≠ i of |Z_j - Z_i|₂, with Z the head outputs or, for
 //                   output heads, the result of the combiner (Tq·dv numbers), averaged over rows
 //

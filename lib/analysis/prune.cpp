@@ -1,4 +1,4 @@
-// Selects the heads to keep, builds the pruned model and copies its parameters.
+// Selects the heads that remain after pruning, builds the pruned model and copies its parameters.
 #include "analysis/prune.h"
 
 #include <ATen/ops/tensor.h>
@@ -17,7 +17,7 @@ namespace {
 
 using attention::AttentionLayer;
 using attention::HeadSide;
-using attention::KeptHeads;
+using attention::RemainingHeads;
 
 AttentionLayer& require_layer(model::LanguageModel& model, AttentionKind kind, int64_t layer,
                               const std::string& where) {
@@ -36,8 +36,8 @@ AttentionLayer& require_layer(model::LanguageModel& model, AttentionKind kind, i
   return *matching_layer;
 }
 
-KeptHeads find_kept_heads(const AttentionLayer& layer, const std::set<int64_t>& pruned_heads, SideSelection side,
-                          const std::string& where) {
+RemainingHeads find_remaining_heads(const AttentionLayer& layer, const std::set<int64_t>& pruned_heads,
+                                    SideSelection side, const std::string& where) {
   const attention::LayerSpec& layer_spec = layer.layer_spec();
   auto refuse = [&](const std::string& expected, const std::string& found, const char* advice) {
     refuse_usage(str(where, ", ", layer_spec.name), expected, found, advice);
@@ -62,35 +62,37 @@ KeptHeads find_kept_heads(const AttentionLayer& layer, const std::set<int64_t>& 
             pruned_side == HeadSide::score ? "mixer that changes the number of heads" : "combiner that mixes heads"),
         "use --side whole");
   // Score or output heads that cannot be pruned separately are pruned together with the value heads.
-  auto kept_heads_of = [&](HeadSide queried_side) {
+  auto remaining_heads_of = [&](HeadSide queried_side) {
     const bool is_pruned = side == SideSelection::whole || queried_side == pruned_side ||
                            (pruned_side == HeadSide::value && !layer.can_prune_separately(queried_side));
-    std::vector<int64_t> kept_indices;
+    std::vector<int64_t> remaining_indices;
     for (int64_t head = 0; head < layer_spec.num_heads_of(queried_side); ++head)
-      if (!is_pruned || pruned_heads.count(head) == 0) kept_indices.push_back(head);
-    return kept_indices;
+      if (!is_pruned || pruned_heads.count(head) == 0) remaining_indices.push_back(head);
+    return remaining_indices;
   };
-  KeptHeads kept_heads{kept_heads_of(HeadSide::score), kept_heads_of(HeadSide::value), kept_heads_of(HeadSide::output)};
+  RemainingHeads remaining_heads{remaining_heads_of(HeadSide::score), remaining_heads_of(HeadSide::value),
+                                 remaining_heads_of(HeadSide::output)};
   if (layer_spec.is_grouped()) {
     std::set<int64_t> kv_heads;
-    for (const int64_t head : kept_heads.score) kv_heads.insert(layer_spec.kv_head_of[static_cast<size_t>(head)]);
-    kept_heads.key_value.assign(kv_heads.begin(), kv_heads.end());
+    for (const int64_t head : remaining_heads.score) kv_heads.insert(layer_spec.kv_head_of[static_cast<size_t>(head)]);
+    remaining_heads.key_value.assign(kv_heads.begin(), kv_heads.end());
   }
-  return kept_heads;
+  return remaining_heads;
 }
 
-// Returns the tensor of parameter p without the blocks of heads that are not in `kept_heads`. Axes with
+// Returns the tensor of parameter p without the blocks of heads that are not in `remaining_heads`. Axes with
 // HeadAxis::survives_pruning are unchanged.
-at::Tensor without_pruned_blocks(const nn::Parameter& p, const KeptHeads& kept_heads) {
-  at::Tensor kept_blocks = p.master().detach();
+at::Tensor without_pruned_blocks(const nn::Parameter& p, const RemainingHeads& remaining_heads) {
+  at::Tensor remaining_blocks = p.master().detach();
   for (const nn::HeadAxis& axis : p.traits().head_axes) {
     if (axis.survives_pruning) continue;
-    const at::Tensor heads = at::tensor(kept_heads.heads_of(axis.side), at::kLong).to(kept_blocks.device());
-    kept_blocks = kept_blocks.unflatten(axis.axis, {axis.heads, kept_blocks.size(axis.axis) / axis.heads})
-                      .index_select(axis.axis, heads)
-                      .flatten(axis.axis, axis.axis + 1);
+    const at::Tensor heads = at::tensor(remaining_heads.heads_of(axis.side), at::kLong).to(remaining_blocks.device());
+    remaining_blocks =
+        remaining_blocks.unflatten(axis.axis, {axis.heads, remaining_blocks.size(axis.axis) / axis.heads})
+            .index_select(axis.axis, heads)
+            .flatten(axis.axis, axis.axis + 1);
   }
-  return kept_blocks;
+  return remaining_blocks;
 }
 
 // Returns the parameter of the full model that corresponds to `name` in the pruned model: the parameter of this name
@@ -149,48 +151,49 @@ HeadSet least_important_heads(const std::map<AttentionKind, LayerScores>& scores
   return selected_heads;
 }
 
-KeptHeadsByLayer heads_after_pruning(model::LanguageModel& model, const HeadSet& pruned_heads, SideSelection side,
-                                     const std::string& where) {
-  KeptHeadsByLayer kept_heads;
+RemainingHeadsByLayer heads_after_pruning(model::LanguageModel& model, const HeadSet& pruned_heads, SideSelection side,
+                                          const std::string& where) {
+  RemainingHeadsByLayer remaining_heads;
   for (const auto& [kind, heads] : pruned_heads) {
     std::map<int64_t, std::set<int64_t>> layers;
     for (const Head& head : heads) layers[head.layer].insert(head.head);
     for (const auto& [layer, pruned_indices] : layers)
-      kept_heads[kind][layer] = find_kept_heads(require_layer(model, kind, layer, where), pruned_indices, side, where);
+      remaining_heads[kind][layer] =
+          find_remaining_heads(require_layer(model, kind, layer, where), pruned_indices, side, where);
   }
-  if (kept_heads.empty()) refuse_usage(where, "heads to prune", "none", "choose at least one head");
-  return kept_heads;
+  if (remaining_heads.empty()) refuse_usage(where, "heads to prune", "none", "choose at least one head");
+  return remaining_heads;
 }
 
 PrunedModel prune_heads(const model::ModelConfig& config, model::LanguageModel& model,
-                        const KeptHeadsByLayer& kept_heads) {
+                        const RemainingHeadsByLayer& remaining_heads) {
   PrunedModel pruned_model{config, nullptr};
-  for (const auto& [kind, layers] : kept_heads)
+  for (const auto& [kind, layers] : remaining_heads)
     for (const auto& [layer, heads] : layers)
       pruned_model.config.attention.set_layer(kind, layer,
                                               require_layer(model, kind, layer, "cut").options_after_pruning(heads));
   pruned_model.model =
       model::build_language_model(pruned_model.config, model.vocabulary_sizes(), model.parameters().device());
-  copy_remaining_parameters(model.parameters(), kept_heads, pruned_model.model->parameters());
+  copy_remaining_parameters(model.parameters(), remaining_heads, pruned_model.model->parameters());
   return pruned_model;
 }
 
-void copy_remaining_parameters(nn::ParameterList& full_parameters, const KeptHeadsByLayer& kept_heads,
+void copy_remaining_parameters(nn::ParameterList& full_parameters, const RemainingHeadsByLayer& remaining_heads,
                                nn::ParameterList& pruned_parameters) {
   const c10::NoGradGuard no_gradient;
   for (nn::Parameter& p : pruned_parameters.all()) {
     const nn::Parameter& source = full_parameter_of(full_parameters, p.name());
-    at::Tensor kept_values = source.master();
+    at::Tensor remaining_values = source.master();
     if (const auto layer = layer_of(p.name()))
-      if (const auto kind_layers = kept_heads.find(layer->kind); kind_layers != kept_heads.end())
+      if (const auto kind_layers = remaining_heads.find(layer->kind); kind_layers != remaining_heads.end())
         if (const auto heads = kind_layers->second.find(layer->layer); heads != kind_layers->second.end())
-          kept_values = without_pruned_blocks(source, heads->second);
-    if (kept_values.sizes() != p.master().sizes())
+          remaining_values = without_pruned_blocks(source, heads->second);
+    if (remaining_values.sizes() != p.master().sizes())
       throw Error(Exit::failed,
                   Problem{p.name(), str("the shape ", shape_text(p.master().sizes()), " of the pruned model"),
-                          str("the shape ", shape_text(kept_values.sizes()), " after removing the pruned heads"),
+                          str("the shape ", shape_text(remaining_values.sizes()), " after removing the pruned heads"),
                           "report a defect of multihead"});
-    p.master().copy_(kept_values);
+    p.master().copy_(remaining_values);
   }
   pruned_parameters.refresh_bf16_copies();
 }

@@ -40,15 +40,15 @@ void check_prune_amount(model::LanguageModel& model, SideSelection side, const K
 attention::HeadSide head_side_of(SideSelection side);
 
 // The heads that remain in each pruned layer, by kind of attention and layer.
-using KeptHeadsByLayer = std::map<AttentionKind, std::map<int64_t, attention::KeptHeads>>;
+using RemainingHeadsByLayer = std::map<AttentionKind, std::map<int64_t, attention::RemainingHeads>>;
 
 // Returns the heads that remain after pruning the heads `pruned_heads` of this side. Score or output heads that cannot
 // be pruned separately (AttentionLayer::can_prune_separately) are pruned together with the value heads. Throws
 // Error(usage) that names the option `where` if `pruned_heads` is empty or the model lacks a head; if `side` is `whole`
 // but a layer has different numbers of score, value and output heads; or if the heads of `side` cannot be pruned
 // separately from the value heads.
-KeptHeadsByLayer heads_after_pruning(model::LanguageModel& model, const HeadSet& pruned_heads, SideSelection side,
-                                     const std::string& where);
+RemainingHeadsByLayer heads_after_pruning(model::LanguageModel& model, const HeadSet& pruned_heads, SideSelection side,
+                                          const std::string& where);
 
 struct PrunedModel {
   model::ModelConfig config;
@@ -58,11 +58,11 @@ struct PrunedModel {
 // Returns the pruned model, with the remaining parameters of `model`. Throws Error(usage) if a stage does not support
 // pruning these heads.
 PrunedModel prune_heads(const model::ModelConfig& config, model::LanguageModel& model,
-                        const KeptHeadsByLayer& kept_heads);
+                        const RemainingHeadsByLayer& remaining_heads);
 
 // Copies the parameters of the full model to the parameters of the pruned model, without the blocks of pruned heads.
-// `kept_heads`: the heads that remain in each pruned layer.
-void copy_remaining_parameters(nn::ParameterList& full_parameters, const KeptHeadsByLayer& kept_heads,
+// `remaining_heads`: the heads that remain in each pruned layer.
+void copy_remaining_parameters(nn::ParameterList& full_parameters, const RemainingHeadsByLayer& remaining_heads,
                                nn::ParameterList& pruned_parameters);
 
 }  // namespace mh::analysis

@@ -93,7 +93,7 @@ std::vector<HeadPair> pair_soft(AttentionKind kind, const LayerScores& scores, i
   return pairs;
 }
 
-std::vector<HeadPair> pair_released(AttentionKind kind, const LayerScores& scores, int64_t k) {
+std::vector<HeadPair> pair_as_in_released_code(AttentionKind kind, const LayerScores& scores, int64_t k) {
   const auto num_layers = static_cast<int64_t>(scores.size());
   std::vector<HeadPair> pairs;
   for (int64_t layer = 0; layer < k; ++layer) {
@@ -122,7 +122,7 @@ std::vector<HeadPair> pair_random(AttentionKind kind, const std::vector<int64_t>
 std::vector<HeadPair> pair_ranked(PairSelection selection, AttentionKind kind, const LayerScores& scores, int64_t k,
                                   int64_t t_max) {
   return selection == PairSelection::hard       ? pair_hard(kind, scores, k)
-         : selection == PairSelection::released ? pair_released(kind, scores, k)
+         : selection == PairSelection::released ? pair_as_in_released_code(kind, scores, k)
                                                 : pair_soft(kind, scores, k, t_max);
 }
 

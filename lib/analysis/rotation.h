@@ -58,11 +58,11 @@ int64_t largest_k(PairSelection selection, const std::vector<int64_t>& head_coun
 // the lower layer, then the head with the lower index, is the less important one. k must be at most largest_k().
 std::vector<HeadPair> pair_hard(AttentionKind kind, const LayerScores& scores, int64_t k);
 std::vector<HeadPair> pair_soft(AttentionKind kind, const LayerScores& scores, int64_t k, int64_t t_max);
-std::vector<HeadPair> pair_released(AttentionKind kind, const LayerScores& scores, int64_t k);
+std::vector<HeadPair> pair_as_in_released_code(AttentionKind kind, const LayerScores& scores, int64_t k);
 std::vector<HeadPair> pair_random(AttentionKind kind, const std::vector<int64_t>& head_counts, int64_t k,
                                   RandomSequence& random);
 
-// Calls pair_hard(), pair_soft() or pair_released(); only pair_soft() uses `t_max`.
+// Calls pair_hard(), pair_soft() or pair_as_in_released_code(); only pair_soft() uses `t_max`.
 std::vector<HeadPair> pair_ranked(PairSelection selection, AttentionKind kind, const LayerScores& scores, int64_t k,
                                   int64_t t_max);
 

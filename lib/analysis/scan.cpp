@@ -39,8 +39,8 @@ std::vector<ScanCase> scan_cases(model::LanguageModel& model, SideSelection side
   const bool has_groups = options.unit == HeadUnit::group;
   const HeadSet units = has_groups ? all_groups(model, kinds) : all_heads(model, side, kinds);
   const auto masked_heads = [&](AttentionKind kind, const std::set<Head>& masked_units) {
-    const HeadSet masked{{kind, masked_units}};
-    return has_groups ? heads_of_groups(model, masked, "--heads") : masked;
+    const HeadSet head_set{{kind, masked_units}};
+    return has_groups ? heads_of_groups(model, head_set, "--heads") : head_set;
   };
   for (const auto& [kind, heads] : options.heads) {
     std::map<int64_t, std::set<Head>> layers;

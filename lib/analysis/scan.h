@@ -25,7 +25,7 @@ struct ScanCase {
   ScanMode mode = ScanMode::head;
   AttentionKind kind = AttentionKind::decoder_self;
   int64_t layer = 0;
-  int64_t head = 0;  // index of the masked head or group; all_but_one: of the unmasked one; layer: -1
+  int64_t head = 0;  // index of the masked head or group; all_but_one: of the head or group that remains; layer: -1
   HeadSet masked_heads;
 };
 

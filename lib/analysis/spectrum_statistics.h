@@ -17,8 +17,8 @@ struct SpectrumStatistics {
   double entropy = 0;                 // nats; attention matrices only
   double entropy_share = 0;           // mean of H / ln(number of visible keys)
   std::vector<double> sampled_curve;  // c_k at k = 1, and at 10%, 20%, …, 90% of the curve
-  // c_k = Σ_{i ≤ k} σ_i / Σ σ_i for k = 1 … n, the cumulative shares of the singular values; empty for a mean of curves
-  // of different lengths.
+  // c_k = Σ_{i ≤ k} σ_i / Σ σ_i for k = 1 … n, the cumulative fractions of the singular values; empty for a mean of
+  // curves of different lengths.
   std::vector<double> curve;
 };
 

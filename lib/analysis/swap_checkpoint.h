@@ -57,8 +57,8 @@ class OptimizerMoments {
       names_by_parameter_;  // by parameter: names of its moments in tensors_
 };
 
-// Writes `checkpoint` to `sink` with the values of its parameters and moments replaced by those in `parameters` and in
-// `moments` (by tensor name). All other tensors, the order of the tensors and the metadata are unchanged. Closes the
+// Writes `checkpoint` to `sink`, with the values in `parameters` and in `moments` (by tensor name) in place of its
+// parameters and moments. All other tensors, the order of the tensors and the metadata are unchanged. Closes the
 // sink.
 void rewrite_checkpoint(ByteSink& sink, const io::Checkpoint& checkpoint, nn::ParameterList& parameters,
                         const std::map<std::string, at::Tensor>& moments);

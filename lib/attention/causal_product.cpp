@@ -53,7 +53,7 @@ at::Tensor product_with_values(const at::Tensor& p, const at::Tensor& v, CausalO
 at::Tensor transposed_product(const at::Tensor& p, const at::Tensor& y, CausalOffset offset) {
   const int64_t num_queries = p.size(2), num_keys = p.size(3);
   if (!uses_blocks(p, num_queries, num_keys, offset)) return at::matmul(p.transpose(-1, -2), y);
-  const at::Tensor a = flatten_heads(p).transpose(1, 2), b = flatten_heads(y);  // (B h, S, T), (B h, T, d)
+  const at::Tensor a = flatten_heads(p).transpose(1, 2), b = flatten_heads(y);  // (B h, Tk, Tq), (B h, Tq, c)
   at::Tensor result = at::empty({p.size(0), p.size(1), num_keys, y.size(3)}, y.options()), z = result.flatten(0, 1);
   // Only queries t >= s - offset see keys in [s, s + count).
   for (int64_t s = 0; s < num_keys; s += kPositionsPerBlock) {
@@ -124,7 +124,7 @@ at::Tensor product_with_values(const at::Tensor& p, const at::Tensor& v, CausalO
   const int64_t batch_size = v.size(0);
   if (p.size(0) == batch_size) return ProductWithValues::apply(p, v, offset);
   // All batch rows share p, so one product with the concatenated values of all rows suffices.
-  const at::Tensor flat_values = v.permute({1, 2, 0, 3}).flatten(2).unsqueeze(0);  // (1, h, S, B dv)
+  const at::Tensor flat_values = v.permute({1, 2, 0, 3}).flatten(2).unsqueeze(0);  // (1, hv, Tk, B dv)
   return ProductWithValues::apply(p, flat_values, offset)
       .view({v.size(1), p.size(2), batch_size, v.size(3)})
       .permute({2, 0, 1, 3});

@@ -1,4 +1,4 @@
-// The two matrix products of attention, Q Kᵀ and P V, under a causal mask, on the composed path, for T queries and S
+// The two matrix products of attention, Q Kᵀ and P V, under a causal mask, on the composed path, for Tq queries and Tk
 // keys. On a CPU, each block of queries skips the keys that none of its queries sees, which saves nearly half of the
 // work in self-attention over long sequences.
 #pragma once
@@ -18,23 +18,23 @@ namespace mh::attention {
 // all other keys are hidden. Empty: every query sees all keys.
 using CausalOffset = std::optional<int64_t>;
 
-// Returns q kᵀ (B, h, T, S) for q (B, h, T, dk) and k (B, h, S, dk). Hidden entries are finite but unspecified; a later
-// mask must give them a gradient of exactly 0.
+// Returns q kᵀ (B, h, Tq, Tk) for q (B, h, Tq, dk) and k (B, h, Tk, dk). Hidden entries are finite but unspecified; a
+// later mask must give them a gradient of exactly 0.
 at::Tensor product_with_keys(const at::Tensor& q, const at::Tensor& k, CausalOffset offset);
 
-// Returns p v (B, hv, T, dv) for p (B, hv, T, S), or (1, hv, T, S) shared by all batch rows, and v (B, hv, S, dv).
-// Hidden entries of p must be exactly 0; their gradient is finite but unspecified.
+// Returns p v (B, hv, Tq, dv) for p (B, hv, Tq, Tk), or (1, hv, Tq, Tk) shared by all batch rows, and v (B, hv, Tk,
+// dv). Hidden entries of p must be exactly 0; their gradient is finite but unspecified.
 at::Tensor product_with_values(const at::Tensor& p, const at::Tensor& v, CausalOffset offset);
 
 // Implementations without autograd, for autograd functions.
 namespace no_autograd {
-// Returns pᵀ y (B, h, S, d) for p (B, h, T, S), whose hidden entries must be exactly 0, and y (B, h, T, d). This
+// Returns pᵀ y (B, h, Tk, c) for p (B, h, Tq, Tk), whose hidden entries must be exactly 0, and y (B, h, Tq, c). This
 // product is the gradient of the keys (p: gradient of the logits, y: queries) and of the values (p: probabilities, y:
 // gradient of the head outputs; hv heads instead of h).
 at::Tensor transposed_product(const at::Tensor& p, const at::Tensor& y, CausalOffset offset);
-// Returns q kᵀ (B, h, T, S) without autograd.
+// Returns q kᵀ (B, h, Tq, Tk) without autograd.
 at::Tensor product_with_keys(const at::Tensor& q, const at::Tensor& k, CausalOffset offset);
-// Returns p v (B, hv, T, dv) without autograd, for p and v with the same number of batch rows.
+// Returns p v (B, hv, Tq, dv) without autograd, for p and v with the same number of batch rows.
 at::Tensor product_with_values(const at::Tensor& p, const at::Tensor& v, CausalOffset offset);
 
 // Number of queries in a block; in transposed_product(), the number of keys in a block. With 128, a causal product

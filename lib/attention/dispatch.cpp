@@ -185,14 +185,14 @@ bool mask_suits_kernels(const ConstraintInput& c, std::string* why) {
                       "a mask that the fused kernels do not support, such as an additive mask");
 }
 
-bool unmixed_value_size_is_head_size(const ConstraintInput& c, std::string* why) {
+bool value_size_suits_kernels_without_mixing(const ConstraintInput& c, std::string* why) {
   const LayerSpec& s = c.layer.layer_spec;
   return s.value_size == s.key_size ||
          report_unmet(why, "value_size ", s.value_size, " differs from head_size ", s.key_size,
                       " in a forward pass where mixer '", c.layer.options.mixer, "' mixes no heads");
 }
 
-bool unmixed_head_size_suits_cpu(const ConstraintInput& c, std::string* why) {
+bool head_size_suits_cpu_without_mixing(const ConstraintInput& c, std::string* why) {
   return is_cpu_head_size(c) ||
          report_unmet(why, uses_features(c) ? feature_names(c) + " with " : "", "head_size ",
                       c.layer.layer_spec.key_size, ", which is not a multiple of 16",
@@ -270,7 +270,7 @@ bool normalises_by_softmax(const ConstraintInput& c, std::string* why) {
 // The fused kernels of this project, that is, all but SDPA.
 constexpr KernelSet kOwnKernels{Kernel::head_mixing_in_place, Kernel::head_mixing_cpu, Kernel::head_mixing_gpu,
                                 Kernel::fused_in_place,       Kernel::fused_cpu,       Kernel::fused_gpu};
-constexpr KernelSet kUnmixedKernels{Kernel::fused_in_place, Kernel::fused_cpu, Kernel::fused_gpu, Kernel::sdpa};
+constexpr KernelSet kKernelsWithoutMixing{Kernel::fused_in_place, Kernel::fused_cpu, Kernel::fused_gpu, Kernel::sdpa};
 
 constexpr Constraint kConstraints[] = {
     {"pairing", Scope::construction, pairing_has_fused_form},
@@ -292,8 +292,8 @@ constexpr Constraint kConstraints[] = {
     {"faster", Scope::pass, fused_is_faster},
     {"sdpa-features", Scope::kernel, sdpa_has_features, KernelSet{Kernel::sdpa}},
     {"mask", Scope::kernel, mask_suits_kernels, kOwnKernels},
-    {"unmixed-value-size", Scope::kernel, unmixed_value_size_is_head_size, kUnmixedKernels},
-    {"unmixed-head-size", Scope::kernel, unmixed_head_size_suits_cpu,
+    {"value-size-without-mixing", Scope::kernel, value_size_suits_kernels_without_mixing, kKernelsWithoutMixing},
+    {"head-size-without-mixing", Scope::kernel, head_size_suits_cpu_without_mixing,
      KernelSet{Kernel::fused_in_place, Kernel::fused_cpu}},
     {"types", Scope::kernel, kernel_supports_types, kOwnKernels},
     {"gpu-window", Scope::kernel, gpu_has_two_sided_window, KernelSet{Kernel::head_mixing_gpu, Kernel::fused_gpu}},

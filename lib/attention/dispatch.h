@@ -54,7 +54,7 @@ class FallbackLog {
 struct MaskForm {
   bool is_square = false;            // causal, equal numbers of queries and keys, no other mask
   bool queries_are_last = false;     // causal, queries at the last key positions, no key lengths
-  bool causal_hides_no_key = false;  // no causal mask, or one that hides no key; other masks may hide keys
+  bool causal_hides_no_key = false;  // no causal mask, or a causal mask that hides no key; other masks may hide keys
   bool has_window = false;           // a window, two-sided without a causal mask
   bool has_additive_mask = false;
   bool is_supported_by_kernels = false;  // the fused kernels can apply the mask

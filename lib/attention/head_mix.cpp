@@ -28,7 +28,7 @@ bool has_cpu_kernel(const at::Tensor& x) {
   return x.is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
 }
 
-// The data pointer of a tensor (B, h, T, S), and its strides in elements.
+// The data pointer of a tensor (B, h, Tq, n), and its strides in elements.
 template <class T>
 struct HeadsView {
   T* data;
@@ -50,7 +50,7 @@ HeadsView<T> mutable_view(const at::Tensor& x) {
   return {x.data_ptr(), x};
 }
 
-// The mixing matrix (h_in, h_out) that all positions share, or one matrix per position, (B, T, h_in, h_out).
+// The mixing matrix (h, hv) that all positions share, or one matrix per position, (B, Tq, h, hv).
 struct MatrixView {
   const float* data;
   int64_t batch_stride, position_stride;  // strides in elements; 0: one matrix for all positions
@@ -89,7 +89,7 @@ void clear_range(T* data, int64_t head_stride, int64_t num_heads, int64_t begin,
   for (int64_t i = 0; i < num_heads; ++i) std::fill(data + i * head_stride + begin, data + i * head_stride + end, T{0});
 }
 
-// Allocates a tensor (B, num_heads, T, S) for x (B, h, T, S). `stores_by_position`: stored as (B, T, num_heads, S).
+// Allocates a tensor (B, num_heads, Tq, n) for x (B, h, Tq, n). `stores_by_position`: stored as (B, Tq, num_heads, n).
 at::Tensor allocate_output(const at::Tensor& x, int64_t num_heads, bool stores_by_position) {
   if (stores_by_position) return attention::allocate_by_position(x, num_heads, x.size(2), x.size(3));
   return at::empty({x.size(0), num_heads, x.size(2), x.size(3)}, x.options());
@@ -123,8 +123,8 @@ void add_lanes(const float* lane_sums, int64_t count, float* sums) {
 }
 
 // Writes the gradient dx and adds to the gradient dm; an undefined dx or dm is skipped. dm must be zero before the
-// call. With one matrix per position dm has the shape (B, T, num_in_heads, num_out_heads). Otherwise it has the shape
-// (work items, num_in_heads, num_out_heads), and the caller sums it over the work items.
+// call. With one matrix per position dm has the shape (B, Tq, h, hv). Otherwise it has the shape (work items, h, hv),
+// and the caller sums it over the work items.
 template <class T>
 void run_backward_kernel(const at::Tensor& x, const at::Tensor& m, const MixOptions& options, const at::Tensor& dy,
                          const at::Tensor& dx, const at::Tensor& dm) {
@@ -302,7 +302,7 @@ struct MixValues : torch::autograd::Function<MixValues> {
   struct QueryBlock {
     int64_t first_query, count, key_end;
     MixOptions options;  // with causal_offset relative to the first query of the block
-    // Returns the entries of x (…, T, S) for the queries of the block and the keys that they see.
+    // Returns the entries of x (…, Tq, Tk) for the queries of the block and the keys that they see.
     at::Tensor slice(const at::Tensor& x) const { return x.narrow(-2, first_query, count).narrow(-1, 0, key_end); }
   };
   // Calls visit(block) for each block of queries.

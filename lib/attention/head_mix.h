@@ -1,6 +1,6 @@
 // Linear maps across heads, y_i = Σ_j m[j, i] x_j, the operation of every method that mixes heads, and the name of
-// the parameter of a mixer's matrix. In shapes, T is the number of queries, and S the number of keys, or the head size
-// if x contains head outputs.
+// the parameter of a mixer's matrix. In shapes, h and hv are the numbers of heads before and after mixing, and n is the
+// number of elements of a head for each query: Tk for logits and probabilities, dv for head outputs.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,18 +25,18 @@ struct MixOptions {
   // read hidden entries of x or of gradients and writes 0 to hidden entries of its results, which halves the work of
   // causal self-attention. The LibTorch operations for other devices and types read hidden entries, too.
   CausalOffset causal_offset;
-  // Whether the CPU kernel of mix_heads() stores the result (B, h_out, T, S) in the order (B, T, h_out, S), so that
+  // Whether the CPU kernel of mix_heads() stores the result (B, hv, Tq, n) in the order (B, Tq, hv, n), so that
   // concatenating the heads needs no copy. mix_values() ignores this option.
   bool stores_by_position = false;
 };
 
-// Returns y (B, h_out, T, S), y_i = Σ_j m[j, i] x_j, for x (B, h_in, T, S) and m (h_in, h_out), or (B, T, h_in, h_out)
-// with one matrix per position. x is the only large tensor that is saved for the backward pass.
+// Returns y (B, hv, Tq, n), y_i = Σ_j m[j, i] x_j, for x (B, h, Tq, n) and m (h, hv), or (B, Tq, h, hv) with one matrix
+// per position. x is the only large tensor that is saved for the backward pass.
 at::Tensor mix_heads(const at::Tensor& x, const at::Tensor& m, const MixOptions& options = {});
 
-// Returns Z (B, h_out, T, dv), Z_i = (Σ_j m[j, i] P_j) V_i, for p (B, h_in, T, S), v (B, h_out, S, dv) and m (h_in,
-// h_out) or (B, T, h_in, h_out). The backward pass recomputes the mixed probabilities, so that p is the only saved
-// tensor with T S elements per head.
+// Returns Z (B, hv, Tq, dv), Z_i = (Σ_j m[j, i] P_j) V_i, for p (B, h, Tq, Tk), v (B, hv, Tk, dv) and m (h, hv) or
+// (B, Tq, h, hv). The backward pass recomputes the mixed probabilities, so that p is the only saved tensor with Tq Tk
+// elements per head.
 at::Tensor mix_values(const at::Tensor& p, const at::Tensor& m, const at::Tensor& v, const MixOptions& options = {});
 
 }  // namespace mh::attention

@@ -23,13 +23,13 @@ at::Tensor split_heads(const at::Tensor& x, int64_t num_heads) {
 
 AttentionLayer::Projections AttentionLayer::project(const at::Tensor& query_input, const at::Tensor& key_input,
                                                     Cache* cache) {
-  const int64_t h = layer_spec_.heads, hk = layer_spec_.num_key_heads(), hv = layer_spec_.num_cached_value_heads();
-  const int64_t query_width = h * layer_spec_.key_size, value_width = hv * layer_spec_.value_size;
+  const int64_t heads = layer_spec_.heads, k_heads = layer_spec_.k_heads(), v_heads = layer_spec_.v_heads();
+  const int64_t query_width = heads * layer_spec_.key_size, value_width = v_heads * layer_spec_.value_size;
   // Without key projection k has no elements.
-  const int64_t key_width = key_weight_ != nullptr ? hk * layer_spec_.key_size : 0;
+  const int64_t key_width = key_weight_ != nullptr ? k_heads * layer_spec_.key_size : 0;
   Projections p;
   if (layer_spec_.kind == AttentionKind::decoder_cross || !query_input.is_same(key_input)) {
-    p.q = split_heads(nn::linear(query_input, {query_weight_}, {query_bias_}), h);
+    p.q = split_heads(nn::linear(query_input, {query_weight_}, {query_bias_}), heads);
     const bool is_cache_filled =
         cache != nullptr && layer_spec_.kind == AttentionKind::decoder_cross && cache->length() > 0;
     if (is_cache_filled) {
@@ -38,23 +38,23 @@ AttentionLayer::Projections AttentionLayer::project(const at::Tensor& query_inpu
       return p;
     }
     at::Tensor kv = nn::linear(key_input, {key_weight_, value_weight_}, {key_bias_, value_bias_});
-    p.k = split_heads(kv.narrow(-1, 0, key_width), hk);
-    p.v = split_heads(kv.narrow(-1, key_width, value_width), hv);
+    p.k = split_heads(kv.narrow(-1, 0, key_width), k_heads);
+    p.v = split_heads(kv.narrow(-1, key_width, value_width), v_heads);
   } else {
     // One matrix product computes queries, keys and values. Concatenating the weights for this product costs little,
     // since weights are small compared with activations.
     at::Tensor qkv =
         nn::linear(query_input, {query_weight_, key_weight_, value_weight_}, {query_bias_, key_bias_, value_bias_});
     if (key_weight_ != nullptr) {
-      const auto [q, k, v] = split_projection(qkv, {.query_heads = h,
-                                                    .key_heads = hk,
-                                                    .value_heads = hv,
+      const auto [q, k, v] = split_projection(qkv, {.q_heads = heads,
+                                                    .k_heads = k_heads,
+                                                    .v_heads = v_heads,
                                                     .key_size = layer_spec_.key_size,
                                                     .value_size = layer_spec_.value_size});
       p = {q, k, v, false};
     } else {
-      p.q = split_heads(qkv.narrow(-1, 0, query_width), h);
-      p.v = split_heads(qkv.narrow(-1, query_width, value_width), hv);
+      p.q = split_heads(qkv.narrow(-1, 0, query_width), heads);
+      p.v = split_heads(qkv.narrow(-1, query_width, value_width), v_heads);
       p.k = p.v.narrow(-1, 0, 0);
     }
   }

@@ -71,20 +71,20 @@ class AttentionLayer {
   // Returns whether the caller can choose the heads to prune on this side. True for value heads. False for score or
   // output heads that are pruned together with the value heads of the same indices, and in a layer without heads.
   bool can_prune_separately(HeadSide side) const;
-  // Returns the options of the layer after pruning all heads but `kept_heads`. The pruned layer has no heads if
-  // `kept_heads` has no value head or no output head, or, if the mixer mixes probabilities, no score head. Throws
+  // Returns the options of the layer after pruning all heads but `remaining_heads`. The pruned layer has no heads if
+  // `remaining_heads` has no value head or no output head, or, if the mixer mixes probabilities, no score head. Throws
   // Error(usage) if a stage ties score, value or output heads together and only some of the tied heads are in
-  // `kept_heads`, or if a mixer of logits would have no score heads.
-  AttentionOptions options_after_pruning(const KeptHeads& kept_heads) const;
+  // `remaining_heads`, or if a mixer of logits would have no score heads.
+  AttentionOptions options_after_pruning(const RemainingHeads& remaining_heads) const;
 
   // Returns the keys, such as "attention.window", of the options in which this layer and `other` differ and which a
   // swap of heads leaves with their layers: all options except numbers of heads, sizes and biases, which belong to the
   // parameters that a head takes along. A scale of 0 counts as its value, 1/√dk.
   std::vector<std::string> differing_head_options(const AttentionLayer& other) const;
 
-  // Returns the matrix (hv, ho) of the combiners that fold into the output projection: of all combiners after the last
-  // one that has no matrix (Combiner::as_linear_map), the product of their matrices in evaluation. Returns an undefined
-  // tensor if the last combiner has no matrix.
+  // Returns the matrix (hv, ho) of the combiners that fold into the output projection: the product, in evaluation, of
+  // the matrices (Combiner::as_linear_map) of the combiners at the end of the list that have a matrix. Returns an
+  // undefined tensor if the last combiner has no matrix.
   at::Tensor as_linear_map() const;
   // Returns the options of the layer after as_linear_map() was folded into the output projection: without the combiners
   // that it includes.
@@ -129,7 +129,7 @@ class AttentionLayer {
   void check_combiners() const;
   void check_key_options() const;
   size_t num_unfolded_combiners() const;
-  void set_groups_after_pruning(const KeptHeads& kept_heads, AttentionOptions& new_options) const;
+  void set_groups_after_pruning(const RemainingHeads& remaining_heads, AttentionOptions& new_options) const;
   nn::HeadRole role_of(const Stage& stage) const;
   // Sets context.head_weights, and shows the product of all weights to the observer.
   void set_head_weights(Context& context) const;
@@ -144,8 +144,8 @@ class AttentionLayer {
   // rows for the interceptor's variants at the first side that the interceptor acts on.
   at::Tensor intercept(HeadSide side, Context& context, const at::Tensor& x) const;
   LayerView view() const;
-  // Returns the arguments of the fused kernels that a step of incremental decoding has, too: causal mask, window,
-  // scale, key/value heads, soft cap, sinks and position bias.
+  // Returns the arguments that the fused kernels and the in-place kernels of incremental decoding share: causal mask,
+  // window, scale, key/value heads, soft cap, sinks and position bias.
   AttentionSpec inference_spec(const Context& context, const MaskForm& mask_form) const;
   // Computes the head outputs (B, hv, Tq, dv) with the kernel of `choice`.
   at::Tensor attend_fused(Context& context, const KernelChoice& choice);

@@ -70,7 +70,7 @@ AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOpt
         add_projection(".key", layer_spec.key_size, is_grouped ? HeadSide::key_value : HeadSide::score, key_bias_);
   value_weight_ =
       add_projection(".value", layer_spec.value_size, is_grouped ? HeadSide::key_value : HeadSide::value, value_bias_);
-  // The standard deviation of the initial sinks is that of the weights in the initialisation schemes bert and
+  // The initial sinks have the standard deviation that weights have in the initialisation schemes bert and
   // transformer-xl.
   if (options.sink == Sink::learned)
     sinks_ = &parameters.add(
@@ -181,7 +181,7 @@ bool AttentionLayer::has_head_gates() const {
                      [](const auto& combiner) { return combiner->has_head_gates(); });
 }
 
-// Returns the number of combiners up to the last one that has no matrix.
+// Returns the number of combiners up to the last combiner without a matrix.
 size_t AttentionLayer::num_unfolded_combiners() const {
   size_t count = stages_.combiners.size();
   while (count > 0 && stages_.combiners[count - 1]->as_linear_map().defined()) --count;
@@ -211,53 +211,54 @@ bool AttentionLayer::can_prune_separately(HeadSide side) const {
          (side == HeadSide::score ? stages_.mixer->can_change_head_count() : stages_.mixes_head_outputs());
 }
 
-AttentionOptions AttentionLayer::options_after_pruning(const KeptHeads& kept_heads) const {
-  if (kept_heads.score != kept_heads.value && !can_prune_separately(HeadSide::score))
+AttentionOptions AttentionLayer::options_after_pruning(const RemainingHeads& remaining_heads) const {
+  if (remaining_heads.score != remaining_heads.value && !can_prune_separately(HeadSide::score))
     refuse_usage(layer_spec_.name,
                  str("the same pruned heads on the score and value sides, for mixer '", options_.mixer, "'"),
                  "different heads", "prune the same heads on both sides");
   const std::string& last_combiner = options_.combiner.back();
-  if (kept_heads.output != kept_heads.value && !can_prune_separately(HeadSide::output))
+  if (remaining_heads.output != remaining_heads.value && !can_prune_separately(HeadSide::output))
     refuse_usage(layer_spec_.name,
                  str("the same pruned heads on the output and value sides, for combiner '", last_combiner, "'"),
                  "different heads", "prune the same heads on both sides");
   AttentionOptions new_options = options_;
-  if (kept_heads.value.empty() || kept_heads.output.empty() ||
-      (kept_heads.score.empty() && stages_.mixer->mixer_input() == MixerInput::probabilities)) {
-    new_options.heads = new_options.value_heads = new_options.output_heads = new_options.key_value_heads = 0;
+  if (remaining_heads.value.empty() || remaining_heads.output.empty() ||
+      (remaining_heads.score.empty() && stages_.mixer->mixer_input() == MixerInput::probabilities)) {
+    new_options.heads = new_options.value_heads = new_options.output_heads = new_options.kv_heads = 0;
     new_options.group_sizes.clear();
     return new_options;
   }
-  if (kept_heads.score.empty())
+  if (remaining_heads.score.empty())
     refuse_usage(layer_spec_.name,
                  str("at least one remaining score head, since mixer '", options_.mixer, "' mixes logits"), "none",
                  "keep a score head, or prune the value and output heads, too");
-  new_options.heads = static_cast<int64_t>(kept_heads.score.size());
-  const auto num_value_heads = static_cast<int64_t>(kept_heads.value.size()),
-             num_output_heads = static_cast<int64_t>(kept_heads.output.size());
+  new_options.heads = static_cast<int64_t>(remaining_heads.score.size());
+  const auto num_value_heads = static_cast<int64_t>(remaining_heads.value.size()),
+             num_output_heads = static_cast<int64_t>(remaining_heads.output.size());
   new_options.value_heads = num_value_heads == new_options.heads ? 0 : num_value_heads;
   new_options.output_heads = num_output_heads == num_value_heads ? 0 : num_output_heads;
-  set_groups_after_pruning(kept_heads, new_options);
+  set_groups_after_pruning(remaining_heads, new_options);
   new_options.head_size = layer_spec_.key_size;
   new_options.value_size = layer_spec_.value_size == layer_spec_.key_size ? 0 : layer_spec_.value_size;
   stages_.for_each_stage(options_, [&](const Stage& stage, const char*, const std::string& name) {
-    if (auto stage_options = stage.options_after_pruning(kept_heads, layer_spec_))
+    if (auto stage_options = stage.options_after_pruning(remaining_heads, layer_spec_))
       new_options.stages[name] = std::move(stage_options);
   });
   return new_options;
 }
 
 // Sets the number of key/value heads and, if they differ, the group sizes of a layer after pruning.
-void AttentionLayer::set_groups_after_pruning(const KeptHeads& kept_heads, AttentionOptions& new_options) const {
-  new_options.key_value_heads = 0;
+void AttentionLayer::set_groups_after_pruning(const RemainingHeads& remaining_heads,
+                                              AttentionOptions& new_options) const {
+  new_options.kv_heads = 0;
   new_options.group_sizes.clear();
   if (!layer_spec_.is_grouped()) return;
-  if (kept_heads.score != kept_heads.value)
+  if (remaining_heads.score != remaining_heads.value)
     refuse_usage(layer_spec_.name, "the same pruned heads on the score and value sides, since the heads are grouped",
                  "different heads", "prune the same heads on both sides");
-  std::map<int64_t, int64_t> sizes;  // number of kept query heads of each key/value head
-  for (const int64_t head : kept_heads.score) ++sizes[layer_spec_.kv_head_of[static_cast<size_t>(head)]];
-  new_options.key_value_heads = static_cast<int64_t>(sizes.size());
+  std::map<int64_t, int64_t> sizes;  // number of remaining query heads of each key/value head
+  for (const int64_t head : remaining_heads.score) ++sizes[layer_spec_.kv_head_of[static_cast<size_t>(head)]];
+  new_options.kv_heads = static_cast<int64_t>(sizes.size());
   for (const auto& [kv_head, size] : sizes) new_options.group_sizes.push_back(size);
   if (std::set<int64_t>(new_options.group_sizes.begin(), new_options.group_sizes.end()).size() == 1)
     new_options.group_sizes.clear();
@@ -266,7 +267,7 @@ void AttentionLayer::set_groups_after_pruning(const KeptHeads& kept_heads, Atten
 std::vector<std::string> AttentionLayer::differing_head_options(const AttentionLayer& other) const {
   const auto options_of_heads = [](const AttentionLayer& layer) {
     AttentionOptions options = layer.options_;
-    options.heads = options.value_heads = options.output_heads = options.key_value_heads = 0;
+    options.heads = options.value_heads = options.output_heads = options.kv_heads = 0;
     options.group_sizes.clear();
     options.head_size = options.value_size = 0;
     options.bias = true;

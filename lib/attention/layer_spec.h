@@ -1,4 +1,4 @@
-// The kind, sizes and name of an attention layer, and the heads that pruning keeps.
+// The kind, sizes and name of an attention layer, and the heads that remain after pruning.
 #pragma once
 
 #include <cmath>
@@ -24,7 +24,7 @@ struct LayerSpec {
   int64_t key_size = 0;      // dk, size of a query or key of one head
   int64_t value_size = 0;    // dv, size of a value of one head
   std::string name;          // prefix of parameter names, such as "decoder.layers.3.self"
-  // g, number of key/value heads of grouped-query attention (Ainslie et al. 2023), in which several query heads read
+  // hkv, number of key/value heads of grouped-query attention (Ainslie et al. 2023), in which several query heads read
   // the keys and values of one key/value head; 0: keys have h heads, values hv heads, and no head is shared. A grouped
   // layer has equal numbers of score and value heads.
   int64_t kv_heads = 0;
@@ -32,8 +32,8 @@ struct LayerSpec {
   double logit_scale = 0;                // factor of the products of queries and keys; 0: 1/√dk
 
   bool is_grouped() const { return kv_heads > 0; }
-  int64_t num_key_heads() const { return is_grouped() ? kv_heads : heads; }                 // heads of k
-  int64_t num_cached_value_heads() const { return is_grouped() ? kv_heads : value_heads; }  // heads of v
+  int64_t k_heads() const { return is_grouped() ? kv_heads : heads; }        // heads of k
+  int64_t v_heads() const { return is_grouped() ? kv_heads : value_heads; }  // heads of v
   double scale() const { return logit_scale > 0 ? logit_scale : 1 / std::sqrt(static_cast<double>(key_size)); }
   int64_t num_heads_of(HeadSide side) const {
     switch (side) {
@@ -50,9 +50,9 @@ struct LayerSpec {
   }
 };
 
-// Indices of the heads that pruning keeps, for each side, ascending. `key_value`: in a grouped layer, the key/value
-// heads that a kept query head reads; otherwise empty.
-struct KeptHeads {
+// Indices, before pruning, of the heads that remain after pruning, for each side, ascending. `key_value`: in a grouped
+// layer, the key/value heads that a remaining query head reads; otherwise empty.
+struct RemainingHeads {
   std::vector<int64_t> score, value, output, key_value = {};
   const std::vector<int64_t>& heads_of(HeadSide side) const {
     return side == HeadSide::score    ? score

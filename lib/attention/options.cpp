@@ -28,7 +28,7 @@ AttentionOptions::AttentionOptions(const AttentionOptions& other) { *this = othe
 
 AttentionOptions& AttentionOptions::operator=(const AttentionOptions& o) {
   heads = o.heads, value_heads = o.value_heads, output_heads = o.output_heads;
-  key_value_heads = o.key_value_heads, group_sizes = o.group_sizes;
+  kv_heads = o.kv_heads, group_sizes = o.group_sizes;
   head_size = o.head_size, value_size = o.value_size, bias = o.bias, output_bias = o.output_bias;
   scale = o.scale, window = o.window, soft_cap = o.soft_cap, sink = o.sink, dropout = o.dropout;
   transform = o.transform, pairing = o.pairing, score = o.score, position_bias = o.position_bias;
@@ -48,7 +48,7 @@ void AttentionOptions::describe(Fields& f) {
   f.field("output_heads", output_heads,
           "number of output heads, if the last combiner mixes heads; 0: equal to the number of value heads",
           between(0, 1 << 16));
-  f.field("key_value_heads", key_value_heads,
+  f.field("key_value_heads", kv_heads,
           "number of key/value heads in grouped-query attention, a divisor of attention.heads; consecutive query heads "
           "read the same key/value head; 0: equal to attention.heads, without groups",
           between(0, 1 << 16));
@@ -64,11 +64,10 @@ void AttentionOptions::describe(Fields& f) {
            {{OutputBias::same, "same"}, {OutputBias::yes, "true"}, {OutputBias::no, "false"}},
            "bias of the output projection; same: as attention.bias");
   f.field("scale", scale, "factor of the products of queries and keys; 0: 1/sqrt(head size)", at_least(0));
-  f.field(
-      "window", window,
-      "in self-attention, number of keys on each side that a query attends to, the key of its own position included; "
-      "a decoder has earlier keys only; 0: all keys",
-      between(0, 1 << 30));
+  f.field("window", window,
+          "in self-attention: number of keys on each side that a query attends to, the key of its own position "
+          "included; a decoder has earlier keys only; 0: all keys",
+          between(0, 1 << 30));
   f.field("soft_cap", soft_cap,
           "bound c of the logits x, which become c tanh(x / c) before the position bias and the mask; 0: no bound",
           at_least(0));
@@ -123,7 +122,7 @@ void AttentionConfig::set_layer(AttentionKind kind, int64_t layer, const Attenti
 
 namespace {
 
-using OptionValues = std::map<std::string, std::string>;  // "heads", "mixhead-a.dropout" -> TOML value
+using OptionValues = std::map<std::string, std::string>;  // "heads", "mixhead-a.scope" -> TOML value
 
 OptionValues option_values_of(const AttentionOptions& options) {
   FieldLister lister;
@@ -210,29 +209,29 @@ namespace {
 // Sets the groups of a layer. Throws Error(usage) if the numbers of query heads and key/value heads do not fit.
 void set_groups(const AttentionOptions& o, LayerSpec& s) {
   const auto num_groups = static_cast<int64_t>(o.group_sizes.size());
-  if (o.key_value_heads == 0) {
+  if (o.kv_heads == 0) {
     if (num_groups > 0)
       refuse_usage("attention.group_sizes", "[], since attention.key_value_heads is 0", count_of(num_groups, "number"),
                    "set attention.key_value_heads to the number of groups, or leave attention.group_sizes out");
     return;
   }
-  if (num_groups > 0 && (num_groups != o.key_value_heads ||
-                         std::accumulate(o.group_sizes.begin(), o.group_sizes.end(), int64_t{0}) != s.heads))
+  if (num_groups > 0 &&
+      (num_groups != o.kv_heads || std::accumulate(o.group_sizes.begin(), o.group_sizes.end(), int64_t{0}) != s.heads))
     refuse_usage("attention.group_sizes",
-                 str(count_of(o.key_value_heads, "number"), " (attention.key_value_heads) with the sum ", s.heads,
+                 str(count_of(o.kv_heads, "number"), " (attention.key_value_heads) with the sum ", s.heads,
                      " (attention.heads)"),
                  str(count_of(num_groups, "number"), " with the sum ",
                      std::accumulate(o.group_sizes.begin(), o.group_sizes.end(), int64_t{0})),
                  "correct the numbers, or leave attention.group_sizes out");
-  if (num_groups == 0 && s.heads % o.key_value_heads != 0)
-    refuse_usage("attention.key_value_heads", str("a divisor of attention.heads, ", s.heads), str(o.key_value_heads),
+  if (num_groups == 0 && s.heads % o.kv_heads != 0)
+    refuse_usage("attention.key_value_heads", str("a divisor of attention.heads, ", s.heads), str(o.kv_heads),
                  "set attention.key_value_heads to a divisor of attention.heads, or to 0");
-  if (s.heads == s.value_heads && o.key_value_heads == s.heads) return;  // each query head has its own key/value head
+  if (s.heads == s.value_heads && o.kv_heads == s.heads) return;  // each query head has its own key/value head
   if (s.value_heads != s.heads)
     refuse_usage("attention.value_heads",
                  str("0 or ", s.heads, ", the number of attention heads, since attention.key_value_heads groups them"),
                  str(s.value_heads), "leave attention.value_heads or attention.key_value_heads out");
-  s.kv_heads = o.key_value_heads;
+  s.kv_heads = o.kv_heads;
   for (int64_t group = 0; group < s.kv_heads; ++group)
     s.kv_head_of.insert(
         s.kv_head_of.end(),
@@ -263,8 +262,8 @@ LayerSpec make_layer_spec(const AttentionOptions& o, AttentionKind kind, int64_t
                  name};
   spec.logit_scale = o.scale;
   if (o.heads > 0) set_groups(o, spec);
-  else if (o.key_value_heads > 0)
-    refuse_usage("attention.key_value_heads", "0, since attention.heads is 0", str(o.key_value_heads),
+  else if (o.kv_heads > 0)
+    refuse_usage("attention.key_value_heads", "0, since attention.heads is 0", str(o.kv_heads),
                  "leave attention.key_value_heads out");
   return spec;
 }

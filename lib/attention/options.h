@@ -22,7 +22,7 @@ enum class Sink { none, learned, zero };
 // The options of one layer. AttentionOptions::describe() explains each key.
 struct AttentionOptions {
   int64_t heads = 8;
-  int64_t key_value_heads = 0;
+  int64_t kv_heads = 0;
   std::vector<int64_t> group_sizes = {};
   int64_t value_heads = 0;
   int64_t output_heads = 0;
@@ -43,7 +43,7 @@ struct AttentionOptions {
   std::string mixer = "none";
   std::vector<std::string> combiner = {"concatenate"};  // not empty; describe() replaces an empty list by the default
   // Options of the chosen stage implementations, with the name of the implementation as key ("mixhead-a" has the option
-  // `attention.mixhead-a.dropout`); null for an implementation without options.
+  // `attention.mixhead-a.scope`); null for an implementation without options.
   std::map<std::string, std::shared_ptr<StageOptions>> stages;
 
   bool has_output_bias() const { return output_bias == OutputBias::same ? bias : output_bias == OutputBias::yes; }

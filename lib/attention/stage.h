@@ -5,8 +5,8 @@
 // Symbols: B batch size; Tq, Tk numbers of queries and keys; d width of the model; dk, dv sizes of a key and of a value
 // of one head; h number of heads. If a layer has different numbers of score, value and output heads (HeadSide), h is
 // the number of score heads (queries, keys, logits), hv of value heads (values, mixed probabilities, head outputs), and
-// ho of output heads (result of the combiners). In grouped-query attention keys and values have g key/value heads
-// (LayerSpec::kv_heads); without groups, keys have g = h heads, and values hv heads.
+// ho of output heads (result of the combiners). In grouped-query attention keys and values have hkv key/value heads
+// (LayerSpec::kv_heads); without groups, keys have hkv = h heads, and values hv heads.
 #pragma once
 
 #include <cstdint>
@@ -86,8 +86,8 @@ struct Context {
   Mask mask;
   at::Tensor query_input;  // (B, Tq, d)
   at::Tensor key_input;    // (B, Tk, d) without cached positions; in self-attention without memory, query_input
-  // (B, h, Tq, dk), (B, g, Tk, dk), (B, g or hv, Tk, dv); q with its bias, before the factor LayerSpec::scale(); k has
-  // no elements unless Score::uses_keys(). Transforms change q and k.
+  // (B, h, Tq, dk), (B, hkv, Tk, dk), (B, hkv or hv, Tk, dv); q with its bias, before the factor LayerSpec::scale(); k
+  // has no elements unless Score::uses_keys(). Transforms change q and k.
   at::Tensor q, k, v;
   // (B, h, Tq, dk): q before a transform added positions to it, undefined if no transform did. A stage that computes
   // more than logits from queries reads query_without_positions(), so that its results do not depend on absolute
@@ -140,21 +140,20 @@ class Stage {
   // Returns why a layer with this stage cannot take the fused path; "" if it can. A stage that does not override this
   // function is never fused.
   virtual std::string why_not_fused() const { return "the stage has no fused form"; }
-  // Returns the options of the stage after all heads but `kept_heads` are pruned from the layer; null if the options do
-  // not change. The caller prunes the stage's parameters along their head axes. Throws Error(usage) if the stage does
-  // not allow this selection, for example one head of a pair.
-  virtual std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& /*kept_heads*/,
+  // Returns the options of the stage after all heads but `remaining_heads` are pruned from the layer; null if the
+  // options do not change. The caller prunes the stage's parameters along their head axes. Throws Error(usage) if the
+  // stage does not allow this selection, for example one head of a pair.
+  virtual std::shared_ptr<StageOptions> options_after_pruning(const RemainingHeads& /*remaining_heads*/,
                                                               const LayerSpec& /*layer_spec*/) const {
     return nullptr;
   }
 };
 
-// Stage that changes the queries (B, h, Tq, dk) and the keys (B, g, Tk, dk) of new positions: context.q and context.k,
-// before the pairing and before the keys are appended to the cache, so that the cache contains transformed keys. The
-// transforms of a layer act in the order of attention.transform. Positions: query t has the position
-// mask.first_position
-// + t. If mask.key_positions is defined, its last Tk entries plus mask.first_position are the positions of the keys;
-// otherwise key s has the position mask.first_position + s - (Tk - Tq).
+// Stage that changes the queries (B, h, Tq, dk) and the keys (B, hkv, Tk, dk) of new positions: context.q and
+// context.k, before the pairing and before the keys are appended to the cache, so that the cache contains transformed
+// keys. The transforms of a layer act in the order of attention.transform. Positions: query t has the position
+// mask.first_position + t. If mask.key_positions is defined, its last Tk entries plus mask.first_position are the
+// positions of the keys; otherwise key s has the position mask.first_position + s - (Tk - Tq).
 class Transform : public Stage {
  public:
   virtual void transform(Context& context) = 0;

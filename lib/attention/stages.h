@@ -20,11 +20,11 @@ struct Stages {
   std::unique_ptr<Mixer> mixer;
   std::vector<std::unique_ptr<Combiner>> combiners;
 
-  // Returns whether a combiner mixes heads, which only the last one may do.
+  // Returns whether a combiner mixes heads, which only the last combiner may do.
   bool mixes_head_outputs() const { return !combiners.empty() && combiners.back()->mixes_heads(); }
 
-  // Calls visit(stage, type, name) for each stage in order, for example visit(*mixer, "mixer", "mixhead-a"). The names
-  // are those in `options`.
+  // Calls visit(stage, type, name) for each stage in order, for example visit(*mixer, "mixer", "mixhead-a"), with the
+  // names in `options`.
   template <class Visit>
   void for_each_stage(const AttentionOptions& options, const Visit& visit) const {
     if (pairing == nullptr) return;

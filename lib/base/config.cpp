@@ -84,7 +84,11 @@ std::string folder_of(const std::string& path) {
 }  // namespace
 
 void Config::insert(const std::string& key, const Value& value, RenamedKeys renamed_keys) {
-  const std::vector<Assignment> assignments = convert_renamed({key, value.text}, value.origin);
+  const std::vector<Assignment> assignments =
+      convert_renamed({key, value.text}, value.origin, [this](const std::string& other_key) {
+        const auto it = values_.find(other_key);
+        return it == values_.end() ? "" : it->second.text;
+      });
   for (const Assignment& assignment : assignments) values_[assignment.key] = {assignment.text, value.origin};
   const bool is_unchanged = assignments.size() == 1 && assignments[0].key == key && assignments[0].text == value.text;
   static std::set<std::string> warned_keys;
@@ -138,11 +142,13 @@ void Config::load_text(const std::string& text, const std::string& name) { load_
 
 void Config::load_text(const std::string& text, const std::string& name, RenamedKeys renamed_keys) {
   toml::table table = parse(text, name);
-  for_each_value(table, "", [&](const std::string& key, const toml::node& node) {
-    if (key != "include")
+  // Keys `type` are inserted first, since the type of a section selects the new names of renamed keys.
+  for (const bool inserts_types : {true, false})
+    for_each_value(table, "", [&](const std::string& key, const toml::node& node) {
+      if (key == "include" || key.ends_with(".type") != inserts_types) return;
       insert(key, {node.is_table() ? kEmptyTable : toml_text(node), str(name, ":", node.source().begin.line)},
              renamed_keys);
-  });
+    });
 }
 
 void Config::set(const std::string& assignment) {

@@ -41,7 +41,7 @@ std::string quoted_toml(const std::string& text);
 // determine the results of the run, so `fixed` is the default.
 enum class ResumeRule {
   fixed,
-  fixed_once_validated,  // changeable only in a run without a validation set
+  fixed_with_validation_set,  // changeable only in a run without a validation set
   changeable
 };
 
@@ -56,7 +56,7 @@ class Fields {
    public:
     VisitedField(Fields& fields, std::string key) : fields_(fields), key_(std::move(key)) {}
     void changeable() const { fields_.set_resume_rule(key_, ResumeRule::changeable); }
-    void fixed_once_validated() const { fields_.set_resume_rule(key_, ResumeRule::fixed_once_validated); }
+    void fixed_with_validation_set() const { fields_.set_resume_rule(key_, ResumeRule::fixed_with_validation_set); }
 
    private:
     Fields& fields_;

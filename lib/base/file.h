@@ -29,9 +29,9 @@ class ByteSink {
 };
 
 // Opens a file for writing, or standard output for "-". A file is written under a temporary name in the same folder,
-// and close() renames it atomically; the new file has the permissions of the file that it replaces, or else those that
-// the umask allows. A device such as /dev/null or a FIFO is written in place. Throws Error(failed) if the folder does
-// not exist or is read-only, and Error(usage) if `path` is a folder or empty.
+// and close() renames it atomically; the new file has the permissions of the file that it replaces; without such a
+// file, the umask determines its permissions. A device such as /dev/null or a FIFO is written in place. Throws
+// Error(failed) if the folder does not exist or is read-only, and Error(usage) if `path` is a folder or empty.
 std::unique_ptr<ByteSink> open_sink(const std::string& path);
 
 // Discards all outputs of this process from now on: standard output becomes /dev/null, and open_sink() returns sinks

@@ -42,6 +42,66 @@ size_t end_of_json_string(std::string_view text, size_t begin) {
   return std::min(i, text.size());
 }
 
+// Stops the parser at the first fault of a text that is not JSON, and stores the fault.
+struct FaultFinder : nlohmann::json_sax<nlohmann::json> {
+  size_t num_bytes_read = 0;  // up to and including the byte at which the parser stopped, and the end of the text
+  std::string message;        // message of the parser's exception
+
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(size_t) override { return true; }
+  bool key(string_t&) override { return true; }
+  bool end_object() override { return true; }
+  bool start_array(size_t) override { return true; }
+  bool end_array() override { return true; }
+  bool parse_error(size_t position, const std::string&, const nlohmann::json::exception& error) override {
+    num_bytes_read = position;
+    message = error.what();
+    return false;
+  }
+};
+
+// Returns the fault in the message of the parser, such as "a syntax error (unexpected '}')" for
+// "[json.exception.parse_error.101] parse error at line 1, column 9: syntax error while parsing object key - unexpected
+// '}'; expected string literal".
+std::string fault_of(const std::string& message) {
+  if (message.find("number overflow") != std::string::npos) return "a number beyond the range of fp64";
+  const size_t dash = message.find(" - "), begin = dash != std::string::npos ? dash + 3 : 0;
+  return str("a syntax error (", message.substr(begin, message.find(';', begin) - begin), ")");
+}
+
+// Returns the start of the text from up to 20 bytes before the offset on: whole UTF-8 characters up to the first
+// invalid byte, with a blank for white space.
+std::string text_near(std::string_view text, size_t offset) {
+  constexpr size_t kBytesBefore = 20, kMaxBytes = 200;
+  size_t begin = offset - std::min(offset, kBytesBefore);
+  while (begin < offset && (static_cast<unsigned char>(text[begin]) & 0xC0) == 0x80) ++begin;
+  text = text.substr(begin, kMaxBytes);
+  std::string near_text;
+  for (const char c : text.substr(0, find_invalid_utf8(text))) {
+    const bool is_space = c == ' ' || c == '\n' || c == '\r' || c == '\t';
+    if (!is_space || !near_text.ends_with(' ')) near_text += is_space ? ' ' : c;
+  }
+  return trim(near_text);
+}
+
+// Throws the error of parse_json() for text that is not JSON.
+[[noreturn]] void refuse_json(std::string_view text, const std::string& name, const std::string& expected,
+                              const std::string& advice) {
+  FaultFinder finder;
+  nlohmann::json::sax_parse(text, &finder);
+  if (finder.num_bytes_read > text.size())
+    refuse_input(str(name, ": byte ", text.size()), "the rest of " + expected, "the end of the text", advice);
+  const size_t offset = std::max<size_t>(finder.num_bytes_read, 1) - 1;
+  refuse_input(str(name, ": byte ", offset), expected,
+               str(fault_of(finder.message), " near ", quote_start(text_near(text, offset))), advice);
+}
+
 }  // namespace
 
 std::string json_error_text(std::string_view message) {
@@ -92,5 +152,28 @@ void require_sound_json(std::string_view text, const std::string& name, const st
                      " strings, objects and arrays, since each takes memory"),
                  str(num_allocated_values, " strings, objects and arrays"), advice);
 }
+
+template <class Json>
+Json parse_json(std::string_view text, const std::string& name, const std::string& expected,
+                const std::string& advice) {
+  require_sound_json(text, name, advice);
+  Json value = Json::parse(text, nullptr, false);
+  if (value.is_discarded()) refuse_json(text, name, expected, advice);
+  return value;
+}
+
+template <class Json>
+Json parse_json_object(std::string_view text, const std::string& name, const std::string& advice) {
+  constexpr const char* kExpected = "a JSON object";
+  Json object = parse_json<Json>(text, name, kExpected, advice);
+  if (!object.is_object()) refuse_input(name, kExpected, str("a JSON ", object.type_name()), advice);
+  return object;
+}
+
+template nlohmann::json parse_json(std::string_view, const std::string&, const std::string&, const std::string&);
+template nlohmann::ordered_json parse_json(std::string_view, const std::string&, const std::string&,
+                                           const std::string&);
+template nlohmann::json parse_json_object(std::string_view, const std::string&, const std::string&);
+template nlohmann::ordered_json parse_json_object(std::string_view, const std::string&, const std::string&);
 
 }  // namespace mh

@@ -1,4 +1,4 @@
-// Checks JSON text from files before it is parsed.
+// Checks and parses JSON text from files.
 #pragma once
 
 #include <cstddef>
@@ -33,5 +33,17 @@ std::string json_error_text(std::string_view message);
 // strings, objects and arrays than max_json_allocated_values(). Does not check the syntax. `name`: name of the file for
 // the message. `advice`: Problem::advice of the error.
 void require_sound_json(std::string_view text, const std::string& name, const std::string& advice);
+
+// Parses JSON text as the type Json: nlohmann::json or nlohmann::ordered_json (base/json_types.h). Throws Error(input)
+// for the faults that require_sound_json() finds, and for text that is not JSON, with the offset of the byte at which
+// the parser stopped: "config.json: byte 12: expected a JSON object; found a syntax error (invalid literal) near
+// '{"n_head": none}'". `name`: name of the file for the message. `expected`, `advice`: parts of the error
+// (base/error.h).
+template <class Json>
+Json parse_json(std::string_view text, const std::string& name, const std::string& expected, const std::string& advice);
+
+// Parses a JSON object; throws the errors of parse_json(), and Error(input) for another JSON value.
+template <class Json>
+Json parse_json_object(std::string_view text, const std::string& name, const std::string& advice);
 
 }  // namespace mh

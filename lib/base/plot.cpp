@@ -91,7 +91,8 @@ class FileDescriptor {
 // A running gnuplot. posix_spawn() starts it instead of Child, since a process with threads of OpenMP must not fork.
 class Gnuplot {
  public:
-  // Starts gnuplot. `input` is its standard input; `output` is its standard output, or -1 for that of this process.
+  // Starts gnuplot. `input` is its standard input; `output` is its standard output; -1: the standard output of this
+  // process.
   Gnuplot(int input, int output) {
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);

@@ -16,12 +16,12 @@ const std::map<std::string, std::string>& new_key_names() {
       {"train.only", "train.trainable"},
       {"train.record", "train.cuda_graph"},
       {"train.batching", "train.batch.order"},
-      {"train.block", "train.batch.block"},
+      {"train.block", "train.batch.sequence_length"},
       {"train.batch_tokens", "train.batch.tokens"},
       {"train.batch_rows", "train.batch.rows"},
       {"train.micro_tokens", "train.batch.micro_tokens"},
       {"train.alike", "train.batch.bucket_updates"},
-      {"train.long_block", "train.batch.long_block"},
+      {"train.long_block", "train.batch.long_sequence_length"},
       {"train.long_from", "train.batch.long_from"},
       {"train.betas", "train.optimizer.betas"},
       {"train.epsilon", "train.optimizer.epsilon"},
@@ -39,7 +39,7 @@ const std::map<std::string, std::string>& new_key_names() {
       {"train.period", "train.schedule.period"},
       {"train.period_growth", "train.schedule.period_growth"},
       {"train.period_shrink", "train.schedule.period_shrink"},
-      {"train.valid_block", "train.validation.block"},
+      {"train.valid_block", "train.validation.sequence_length"},
       {"train.valid_memory", "train.validation.memory"},
       {"train.validate_every", "train.validation.every"},
       {"train.validate_by", "train.validation.metric"},
@@ -60,7 +60,18 @@ const std::map<std::string, std::string>& new_key_names() {
       {"model.head", "model.bert.head"},
       {"model.classes", "model.bert.classes"},
       {"model.labels", "model.bert.labels"},
-      {"model.next_sentence", "model.bert.next_sentence"}};
+      {"model.next_sentence", "model.bert.next_sentence"},
+      {"model.ffn", "model.ffn_dim"},
+      {"model.project_head", "model.first_band_projection"},
+      {"mlm.mask_share", "mlm.mask_fraction"},
+      {"mlm.short_share", "mlm.short_fraction"},
+      {"squad.best", "squad.num_best_answers"},
+      {"squad.longest", "squad.max_answer_tokens"},
+      {"squad.question", "squad.max_question_tokens"},
+      {"train.batch.block", "train.batch.sequence_length"},
+      {"train.batch.long_block", "train.batch.long_sequence_length"},
+      {"train.validation.block", "train.validation.sequence_length"},
+      {"train.procedures.block-coordinate.first", "train.procedures.block-coordinate.first_gate_epoch"}};
   return table;
 }
 
@@ -86,6 +97,7 @@ struct RenamedValue {
   const char* old_value;    // TOML; null: any value
   std::vector<NewAssignment> new_assignments;
   std::optional<AmbiguousValue> refusal = {};
+  const char* section_type = nullptr;  // type of the section, as returned by type_of_section(); null: any type
 };
 
 // Returns the table of renamed values, and of renamed keys in the sections of all attention layers. The first row that
@@ -109,7 +121,20 @@ const std::vector<RenamedValue>& renamed_values() {
       {"attention.*.mae.kept", nullptr, {{"kept_heads"}}},
       {"attention.*.mixture-of-heads.of", nullptr, {{"original_heads"}}},
       {"attention.*.mixture-of-heads.kept", nullptr, {{"kept_heads"}}},
-      {"attention.*.distances", "\"true\"", {{"distances", "\"exact\""}}}};
+      {"attention.*.distances", "\"true\"", {{"distances", "\"exact\""}}},
+      {"attention.*.mixhead-a.dropout", "\"before\"", {{"dropout_before_mixing", "true"}}},
+      {"attention.*.mixhead-a.dropout", "\"after\"", {{"dropout_before_mixing", "false"}}},
+      {"attention.*.mixhead-a.on", nullptr, {{"mixer_input"}}},
+      {"attention.*.mixhead-b.dropout", "\"before\"", {{"dropout_before_mixing", "true"}}},
+      {"attention.*.mixhead-b.dropout", "\"after\"", {{"dropout_before_mixing", "false"}}},
+      {"attention.*.mixhead-b.on", nullptr, {{"mixer_input"}}},
+      {"attention.*.talking-heads.inside", nullptr, {{"inner_heads"}}},
+      {"attention.*.mae.drop", nullptr, {{"omitted_heads"}}},
+      {"attention.*.mixture-of-heads.shared", nullptr, {{"shared_heads"}}},
+      {"attention.*.mixture-of-heads.chosen", nullptr, {{"chosen_heads"}}},
+      {"train.regularisers.*.of", nullptr, {{"property"}}, {}, "disagreement"},
+      {"train.regularisers.*.of", nullptr, {{"matrix_source"}}, {}, "orthogonal-mixing"},
+      {"train.regularisers.*.of", nullptr, {{"subspace"}}, {}, "subspace-overlap"}};
   return table;
 }
 
@@ -120,9 +145,18 @@ bool matches_key(const std::string& key, std::string_view pattern) {
   return key.starts_with(pattern.substr(0, star)) && key.ends_with(pattern.substr(star + 1));
 }
 
+// Returns the value of the key `type` in the section, or else the last name of the section. `section` ends with a dot.
+std::string type_of_section(const std::string& section, const FindValue& find_value) {
+  const std::string quoted_type = find_value(section + "type");
+  if (quoted_type.size() > 2) return quoted_type.substr(1, quoted_type.size() - 2);
+  const std::string path = section.substr(0, section.size() - 1);
+  return path.substr(path.rfind('.') + 1);
+}
+
 }  // namespace
 
-std::vector<Assignment> convert_renamed(const Assignment& assignment, const std::string& origin) {
+std::vector<Assignment> convert_renamed(const Assignment& assignment, const std::string& origin,
+                                        const FindValue& find_value) {
   const std::string section = assignment.key.substr(0, assignment.key.rfind('.') + 1);
   if (assignment.text == kEmptyTable) {
     const auto it = new_key_names().find(assignment.key + ".");
@@ -132,6 +166,7 @@ std::vector<Assignment> convert_renamed(const Assignment& assignment, const std:
   for (const RenamedValue& row : renamed_values()) {
     if (!matches_key(assignment.key, row.key_pattern)) continue;
     if (row.old_value != nullptr && assignment.text != row.old_value) continue;
+    if (row.section_type != nullptr && type_of_section(section, find_value) != row.section_type) continue;
     if (row.refusal)
       refuse_usage(
           origin, row.refusal->expected, assignment.key + " = " + assignment.text,
@@ -146,6 +181,13 @@ std::vector<Assignment> convert_renamed(const Assignment& assignment, const std:
   if (const auto it = new_key_names().find(section); it != new_key_names().end())
     return {{it->second + assignment.key.substr(section.size()), assignment.text}};
   return {assignment};
+}
+
+std::string new_option_name(const std::string& option) {
+  static const std::map<std::string, std::string> new_names{{"--block", "--sequence-length"},
+                                                            {"--missing-share", "--missing-fraction"}};
+  const auto it = new_names.find(option);
+  return it == new_names.end() ? "" : it->second;
 }
 
 }  // namespace mh

@@ -17,6 +17,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/renamed_keys.h"
 #include "base/signals.h"
 #include "base/text.h"
 #include "base/version.h"
@@ -59,9 +60,18 @@ std::string describe_positional(const CLI::App& app, const std::string& name) {
 }
 
 // Returns the message for an error of CLI11. The message states what was expected and found if options or arguments
-// exclude or require each other or are missing, and suggests the nearest option for an unknown option. For other errors
-// returns the message of CLI11.
+// exclude or require each other or are missing, and suggests the new name of a renamed option, or else the nearest
+// option for an unknown option. For other errors returns the message of CLI11.
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
+  std::vector<std::string> known_options;
+  collect_options(app, known_options);
+  for (const std::string& word : app.remaining(true)) {
+    const std::string option = word.substr(0, word.find('='));
+    const std::string new_name = new_option_name(option);
+    if (std::find(known_options.begin(), known_options.end(), new_name) != known_options.end())
+      return str("expected a known option; found ", option, ", the name of an option in earlier versions; write ",
+                 new_name);
+  }
   if (const auto names = split_message_at(error, "ExcludesError", " excludes ")) {
     const auto& [option, other] = *names;
     const CLI::Option* positional = other[0] == '-' ? nullptr : app.get_option_no_throw(other);
@@ -81,10 +91,8 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
     if (missing_name[0] == '-') return str("expected the option ", missing_name, "; found none");
     return str("expected the argument ", describe_positional(app, missing_name), "; found none");
   }
-  std::vector<std::string> names;
-  collect_options(app, names);
   for (const std::string& word : app.remaining(true)) {
-    std::string hint = did_you_mean(word.substr(0, word.find('=')), names);
+    std::string hint = did_you_mean(word.substr(0, word.find('=')), known_options);
     if (!hint.empty()) return str("expected a known option; found ", word, "; ", hint);
   }
   const std::string message = error.what();

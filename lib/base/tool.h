@@ -19,7 +19,8 @@ struct ToolInfo {
 };
 
 // A CLI11 app with the shared options (--help, --version, -q/--quiet, -v/--verbose) and with the examples as its
-// footer. Its subcommands inherit the shared options. The error for an unknown option suggests the nearest option.
+// footer. Its subcommands inherit the shared options. The error for an unknown option suggests the new name of a
+// renamed option, or else the nearest option.
 class Tool {
  public:
   explicit Tool(ToolInfo info);

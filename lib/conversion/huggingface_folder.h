@@ -12,8 +12,8 @@ namespace mh::conversion {
 
 struct ReadOptions {
   uint64_t seed = 1;  // seed of the initial values of parameters that the folder lacks
-  // Whether embedding rows past the end of the vocabulary are kept; false: such rows are an error.
-  bool keep_padded_rows = false;
+  // Whether the embedding may have rows past the end of the vocabulary; false: such rows are an error.
+  bool accepts_padding_rows = false;
 };
 
 class FolderReader;
@@ -50,8 +50,8 @@ class Folder {
 model::LoadedModel read_folder(const std::string& folder, const ReadOptions& options);
 
 struct WriteOptions {
-  // Architecture of the folder, as model_type of config.json; "": the first one, in alphabetical order, that has all
-  // settings of the model.
+  // Architecture of the folder, as model_type of config.json; "": the first architecture in alphabetical order that has
+  // all settings of the model.
   std::string model_type = {};
   io::DType dtype = io::DType::f32;  // format of the tensors: F32, F16 or BF16
   std::string companions = {};       // Folder::companions() of the folder from which the model comes; "": none

@@ -106,7 +106,7 @@ class FolderReader {
     }
     if (is_part)
       log_info(str(folder, ": only the language model is read; ", count_of(num_other_tensors, "tensor"),
-                   " of the parts for images left out"));
+                   " of the parts for images ignored"));
   }
 
   // Reads everything but the elements of the tensors. Must precede all other functions.
@@ -201,7 +201,7 @@ class FolderReader {
 
   // Reads the vocabularies and returns the settings. If the folder has more embedding rows than a vocabulary has
   // entries, the returned settings contain the number of rows. Throws Error(input) for missing rows, and for additional
-  // rows unless `options_.keep_padded_rows` is set.
+  // rows unless `options_.accepts_padding_rows` is set.
   Settings read_vocabulary(Settings settings) {
     tokenizers_ = architecture_->tokenizers(folder_);
     const TensorNames names = architecture_->tensor_names(settings);
@@ -210,7 +210,7 @@ class FolderReader {
       settings["model.vocabulary_rows"] = num_padded_rows;
       settings["model.score_padded_rows"] = true;
     }
-    // The first pair is the only embedding, or that of the target.
+    // The first pair is the only embedding, or the embedding of the target.
     const auto source_table = std::find_if(names.pairs.begin() + 1, names.pairs.end(), [](const TensorPair& pair) {
       return pair.multihead_names.front() == kSourceTable;
     });
@@ -222,12 +222,13 @@ class FolderReader {
   }
 
   // Returns the number of rows of a token embedding that has more rows than its vocabulary has entries; 0 if it has
-  // equally many. Throws Error(input) for missing rows, and for additional rows unless `options_.keep_padded_rows` is
-  // set.
+  // equally many. Throws Error(input) for missing rows, and for additional rows unless `options_.accepts_padding_rows`
+  // is set.
   int64_t padded_rows_of(const TensorNames& names, const TensorPair& pair, int64_t vocabulary_size) const {
     const io::TensorFiles::Entry& embedding = entry_of(names, pair);
     const int64_t num_embedding_rows = embedding.info.shape.empty() ? 0 : embedding.info.shape[0];
-    if (num_embedding_rows < vocabulary_size || (num_embedding_rows > vocabulary_size && !options_.keep_padded_rows))
+    if (num_embedding_rows < vocabulary_size ||
+        (num_embedding_rows > vocabulary_size && !options_.accepts_padding_rows))
       refuse_input(embedding.path + ": " + embedding.info.name,
                    str("a row for each of the ", count_of(vocabulary_size, "entry"), " of the vocabulary"),
                    count_of(num_embedding_rows, "row"),

@@ -24,7 +24,7 @@ using namespace huggingface;
 
 namespace {
 
-constexpr const char* kKeepCheckpoint = "keep the model as a multihead checkpoint";  // advice in errors
+constexpr const char* kCheckpointAdvice = "keep the model as a multihead checkpoint";  // advice in errors
 
 // Returns whether a changed setting ("key: old -> new") affects training only. Such settings are logged if config.json
 // cannot store them.
@@ -124,8 +124,8 @@ class FolderWriter {
     config_["dtype"] = dtype_name(dtype_);
   }
 
-  // Converts config.json back to a multihead model, and compares its settings and the names and shapes of its
-  // parameters with those of the written model. Throws Error(input) if config.json cannot be converted back.
+  // Converts config.json back to a multihead model, and compares the settings and the names and shapes of the
+  // parameters of both models. Throws Error(input) if config.json cannot be converted back.
   Fit fit() const {
     std::set<std::string> huggingface_names;
     for (const TensorPair& pair : names_.pairs) huggingface_names.insert(pair.huggingface_name);
@@ -135,7 +135,7 @@ class FolderWriter {
     } catch (const Error& error) {
       const Problem& problem = error.problem();
       refuse_input(str(loaded_model_.name, ", converted to ", problem.where), problem.expected, problem.found,
-                   kKeepCheckpoint);
+                   kCheckpointAdvice);
     }
     const int64_t vocabulary_size = loaded_model_.tokenizers.target->size();
     settings["model.vocabulary_rows"] =
@@ -189,7 +189,7 @@ class FolderWriter {
 
  private:
   [[noreturn]] void refuse(const std::string& expected, const std::string& found) const {
-    refuse_input(loaded_model_.name, expected, found, kKeepCheckpoint);
+    refuse_input(loaded_model_.name, expected, found, kCheckpointAdvice);
   }
 
   const nn::Parameter& parameter(const std::string& name) const {
@@ -285,7 +285,7 @@ std::vector<std::string> candidate_types(const model::LoadedModel& model, const 
     refuse_input(model.name,
                  "a model that transformers supports: model.backbone \"" +
                      join({known_backbones.begin(), known_backbones.end()}, "\" or \"") + '"',
-                 '"' + model.config.model.backbone + '"', kKeepCheckpoint);
+                 '"' + model.config.model.backbone + '"', kCheckpointAdvice);
   return candidates;
 }
 
@@ -299,9 +299,9 @@ void write_folder(const model::LoadedModel& loaded_model, const std::string& fol
   if (std::filesystem::exists(folder))
     refuse_usage(folder, "a new folder", "an existing folder", "remove the folder, or choose another name");
   // Chooses the first architecture that has all settings of the model. If there is none, the error describes the
-  // architecture with the fewest differences, which the model probably was meant for. An architecture that refuses its
-  // own config.json does so at the first fault; if it has the name of the backbone, as BERT, it counts as
-  // kRefusalDifferences differences.
+  // architecture with the fewest differences, for which the model probably was meant. The error of an architecture that
+  // refuses its own config.json states only the first fault; if the architecture has the name of the backbone, as BERT,
+  // the error counts as kRefusalDifferences differences.
   constexpr size_t kRefusalDifferences = 4;
   std::optional<Error> first_error, error_of_backbone;
   std::unique_ptr<FolderWriter> nearest_writer;

@@ -11,12 +11,12 @@ enum class BatchOrder { blocks, streams };
 
 struct BatchOptions {
   BatchOrder order = BatchOrder::blocks;
-  int64_t block = 512;
+  int64_t sequence_length = 512;
   int64_t tokens = 4096;
   int64_t rows = 0;
   int64_t micro_tokens = 0;
   int64_t bucket_updates = 1;
-  int64_t long_block = 0;
+  int64_t long_sequence_length = 0;
   Length long_from{0, Length::Unit::updates};
   void check() const;
   void describe(Fields& f) {
@@ -24,13 +24,13 @@ struct BatchOptions {
              "order of the training rows; blocks: shuffled blocks of a text, or shuffled batches of sentence pairs of "
              "similar length; streams: parallel streams in the order of the text, required by models with a memory");
     f.field(
-        "block", block,
+        "sequence_length", sequence_length,
         "sequence length in tokens; for sentence pairs, maximum length of the source and maximum length of the target",
         between(1, 1 << 20));
     f.field("tokens", tokens, "maximum number of tokens in an update, padding included", between(1, 1 << 30));
     f.field("rows", rows,
             "number of rows in an update, for a model with a task head (model.bert.head); 0: train.batch.tokens / "
-            "train.batch.block",
+            "train.batch.sequence_length",
             between(0, 1 << 24));
     f.field("micro_tokens", micro_tokens,
             "maximum number of tokens in a micro-batch, padding included; 0: no gradient accumulation",
@@ -41,12 +41,12 @@ struct BatchOptions {
             "together; 1: no bucketing",
             between(1, 1 << 16));
     f.field(
-        "long_block", long_block,
+        "long_sequence_length", long_sequence_length,
         "sequence length in tokens in the second phase of training, such as the 512 tokens of BERT's pretraining; only "
         "for a model with a task head; 0: no second phase",
         between(0, 1 << 20));
     f.field("long_from", long_from,
-            "start of the second phase of training, in which rows have train.batch.long_block tokens");
+            "start of the second phase of training, in which rows have train.batch.long_sequence_length tokens");
   }
 };
 

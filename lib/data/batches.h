@@ -46,9 +46,9 @@ class Batches {
   // are divided among processes.
   virtual std::vector<int64_t> row_costs(int64_t update) = 0;
   // Returns the micro-batches of the rows `rows` of an update, in the order of the rows.
-  virtual std::vector<MicroBatch> micro_batches_of(int64_t update, const RowRange& rows) = 0;
+  virtual std::vector<MicroBatch> micro_batches_of(int64_t update, const BatchRowRange& rows) = 0;
   // Returns the rows of an update that this process computes: all, or the share of a process (share_batches()).
-  virtual RowRange own_rows(int64_t update) { return {0, static_cast<int64_t>(row_costs(update).size())}; }
+  virtual BatchRowRange own_rows(int64_t update) { return {0, static_cast<int64_t>(row_costs(update).size())}; }
   // Returns the micro-batches of update `update` that this process computes, in the order of their rows.
   virtual std::vector<MicroBatch> micro_batches(int64_t update) { return micro_batches_of(update, own_rows(update)); }
   // Returns the input and targets of a micro-batch that micro_batches(update) returned.
@@ -58,8 +58,8 @@ class Batches {
   // Returns whether row b of the update continues row b of the previous update, so that the Transformer-XL memory of
   // the previous update is used.
   virtual bool continues_streams(int64_t /*update*/) const { return false; }
-  // Returns the share of each training shard in the rows or updates, in the order of the shards; the shares sum to 1.
-  // Empty unless several shards are mixed (mixed_batches.h).
+  // Returns the fraction of the rows or updates that comes from each training shard, in the order of the shards; the
+  // fractions sum to 1. Empty unless several shards are mixed (mixed_batches.h).
   const std::vector<double>& shard_shares() const { return shard_shares_; }
   // Returns the number of epochs of each training shard that the first `num_updates` updates contain, in the order of
   // the shards; empty unless several shards are mixed (mixed_batches.h). May run in another thread than the other
@@ -80,7 +80,7 @@ class Batches {
 
  protected:
   // Splits rows of a text into micro-batches of rows_per_micro_batch_ rows; the last may have fewer.
-  std::vector<MicroBatch> split_rows(const RowRange& rows) const;
+  std::vector<MicroBatch> split_rows(const BatchRowRange& rows) const;
 
   // Copies the data members of this base class from `other`, for batches that wrap `other`.
   void copy_base_members(const Batches& other);
@@ -117,7 +117,7 @@ class TextBatches : public Batches {
   using UpdateRows = PaddedRows<Row>;
   virtual UpdateRows rows_of(int64_t update) = 0;
   std::vector<int64_t> row_costs(int64_t update) override;
-  std::vector<MicroBatch> micro_batches_of(int64_t update, const RowRange& rows) override;
+  std::vector<MicroBatch> micro_batches_of(int64_t update, const BatchRowRange& rows) override;
   Batch load(int64_t update, const MicroBatch& micro_batch) override;
   std::string describe_rows(int64_t update) override;
   int64_t to_updates(const Length& length) const override {
@@ -135,15 +135,15 @@ class TextBatches : public Batches {
 std::unique_ptr<TextBatches> make_batches(Text text, const BatchOptions& options, int64_t seed);
 
 // Returns batches of sentence pairs of similar length. Throws Error(usage) if a source or target is longer than
-// options.block.
+// options.sequence_length.
 std::unique_ptr<Batches> make_batches(Pairs pairs, const BatchOptions& options, int64_t seed);
 
 // Estimated fixed cost of a micro-batch of examples, in tokens. The cost arises because each backward pass reads and
 // writes the gradients of all weights. The total cost of a micro-batch is its number of tokens plus this constant.
 constexpr int64_t kMicroBatchCost = 64;
-// Returns batches of options.rows examples (options.tokens / options.block if options.rows is 0), sorted by length
-// within an update and split into the micro-batches of lowest cost. Throws Error(input) if there are no examples;
-// Batches::to_updates() throws Error(usage) for a length in tokens.
+// Returns batches of options.rows examples (options.tokens / options.sequence_length if options.rows is 0), sorted by
+// length within an update and split into the micro-batches of lowest cost. Throws Error(input) if there are no
+// examples; Batches::to_updates() throws Error(usage) for a length in tokens.
 std::unique_ptr<Batches> make_batches(Examples examples, const BatchOptions& options, int64_t seed);
 
 }  // namespace mh::data

@@ -1,10 +1,12 @@
-// The order in which a run draws from several shards, so that each shard has its share of the draws at every moment.
+// The order in which a run draws from several shards, so that the fraction of draws from each shard follows its weight
+// at every moment.
 //
-// Draw k (counted from 0) comes from the shard with the largest deficit w_i · (k + 1) − n_i, where w_i is the share of
-// shard i (the shares sum to 1), and n_i the number of earlier draws from shard i; of equal deficits, the first shard.
-// Source: the blended datasets of Megatron-LM (build_blending_indices in megatron/core/datasets/helpers.cpp). Megatron
-// stores the order of all draws; here a draw is computed from the deficits, and the order has no end. Shares and
-// deficits are integers, so that every machine and compiler draws in the same order.
+// Draw k (counted from 0) comes from the shard with the largest deficit w_i · (k + 1) − n_i, where w_i is the fraction
+// of the draws for shard i (the w_i sum to 1), and n_i the number of earlier draws from shard i; of equal deficits, the
+// first shard. Source: the blended datasets of Megatron-LM (build_blending_indices in
+// megatron/core/datasets/helpers.cpp). Megatron stores the order of all draws; here a draw is computed from the
+// deficits, and the order has no end. Shares and deficits are integers, so that every machine and compiler draws in the
+// same order.
 #pragma once
 
 #include <cstddef>
@@ -16,11 +18,11 @@ namespace mh::data {
 // Returns weights above 0 divided by their sum.
 std::vector<double> normalise_weights(const std::vector<double>& weights);
 
-// The shares of several shards, in units of 1 / kWhole; they sum to kWhole.
+// The fractions of the draws for several shards, in units of 1 / kWhole; they sum to kWhole.
 struct Shares {
   static constexpr int64_t kWhole = int64_t{1} << 32;
   // Rounds normalised weights to units by the method of the largest remainder. Throws Error(usage) about data.weights
-  // for a share that is rounded to 0. `weights`: one number above 0 for each shard.
+  // for a fraction that is rounded to 0. `weights`: one number above 0 for each shard.
   explicit Shares(const std::vector<double>& weights);
   // Divides `total` things, at most 2^30, among the shards by the method of the largest remainder; of equal remainders,
   // the first. The result sums to `total`.

@@ -8,8 +8,11 @@
 
 namespace mh::data {
 
-BlockOrder::BlockOrder(int64_t num_tokens, int64_t block, int64_t seed)
-    : num_tokens_(num_tokens), block_(block), seed_(seed), order_(static_cast<size_t>(ceil_div(num_tokens, block))) {}
+BlockOrder::BlockOrder(int64_t num_tokens, int64_t block_length, int64_t seed)
+    : num_tokens_(num_tokens),
+      block_length_(block_length),
+      seed_(seed),
+      order_(static_cast<size_t>(ceil_div(num_tokens, block_length))) {}
 
 Row BlockOrder::row(int64_t epoch, int64_t index) {
   if (epoch != epoch_) {
@@ -18,8 +21,8 @@ Row BlockOrder::row(int64_t epoch, int64_t index) {
     random.shuffle(order_);
     epoch_ = epoch;
   }
-  const int64_t offset = order_[static_cast<size_t>(index)] * block_;
-  return {offset, std::min(block_, num_tokens_ - offset), 0};
+  const int64_t offset = order_[static_cast<size_t>(index)] * block_length_;
+  return {offset, std::min(block_length_, num_tokens_ - offset), 0};
 }
 
 }  // namespace mh::data

@@ -24,11 +24,11 @@ class Corpus {
   // Returns the number of targets: tokens of a text, target tokens of sentence pairs, or examples.
   virtual int64_t num_targets() const = 0;
   // Returns the options with every default replaced by its value for this corpus and model. A text requires
-  // options.block > 0. For pairs and examples, `block` becomes the length of the longest row, and `batch` the number of
-  // rows of that length in a forward pass. Throws Error(usage) for options that exclude each other, for options that
-  // the model or the corpus does not support, and for a sample of more blocks or rows than the corpus has, unless
-  // sample.is_default_sample is set and the corpus has at least one. In a text, only full blocks that follow a full
-  // context and memory are counted.
+  // options.sequence_length > 0. For pairs and examples, `sequence_length` becomes the length of the longest row, and
+  // `batch` the number of rows of that length in a forward pass. Throws Error(usage) for options that exclude each
+  // other, for options that the model or the corpus does not support, and for a sample of more blocks or rows than the
+  // corpus has, unless sample.is_default_sample is set and the corpus has at least one. In a text, only full blocks
+  // that follow a full context and memory are counted.
   virtual ScoringOptions resolve(const ScoringOptions& options, model::LanguageModel& model) const = 0;
   // Returns the mini-batches that score each row of the corpus, or of its sample (resolved.sample), exactly once.
   // `resolved`: options from resolve(). The corpus must outlive the mini-batches.

@@ -26,9 +26,9 @@ class ExampleBatches : public Batches {
     if (num_rows_in_epoch_ == 0)
       refuse_input("the training data", "at least one row to train on", "no rows",
                    "use a training shard with more records");
-    num_rows_in_update_ = o.rows > 0 ? o.rows : std::max<int64_t>(1, o.tokens / o.block);
+    num_rows_in_update_ = o.rows > 0 ? o.rows : std::max<int64_t>(1, o.tokens / o.sequence_length);
     updates_per_epoch_ = ceil_div(num_rows_in_epoch_, num_rows_in_update_);
-    tokens_per_update_ = num_rows_in_update_ * o.block;
+    tokens_per_update_ = num_rows_in_update_ * o.sequence_length;
   }
 
   std::vector<int64_t> row_costs(int64_t update) override {
@@ -39,7 +39,7 @@ class ExampleBatches : public Batches {
   // Splits the sorted rows `rows` of an update into consecutive micro-batches of minimal total cost, by dynamic
   // programming. The cost of a micro-batch is kMicroBatchCost plus its tokens, padding included. If
   // options_.micro_tokens is above 0, a micro-batch of more tokens has a single row.
-  std::vector<MicroBatch> micro_batches_of(int64_t update, const RowRange& rows) override {
+  std::vector<MicroBatch> micro_batches_of(int64_t update, const BatchRowRange& rows) override {
     select_rows(update);
     const int64_t end_row = rows.first_row + rows.num_rows;
     // Indexed by row r. `min_cost`: minimal cost of the rows [r, end_row); `micro_batch_end`: end of the first

@@ -17,7 +17,7 @@ ScoringOptions IndependentRows::resolve(const ScoringOptions& options, model::La
                  str(value), str("leave ", option, " out"));
   };
   ScoringOptions o = options;
-  if (o.block > 0) refuse("--block", "0", o.block);
+  if (o.sequence_length > 0) refuse("--sequence-length", "0", o.sequence_length);
   if (o.context > 0) refuse("--context", "0", o.context);
   if (o.uses_begin_token()) refuse("--begin", "none", name_of(o.begin));
   if (o.memory > 0) refuse("--memory", "0", o.memory);
@@ -26,9 +26,9 @@ ScoringOptions IndependentRows::resolve(const ScoringOptions& options, model::La
   o.memory = 0;
   o.begin = Begin::none;
   o.has_independent_rows = true;
-  o.block = std::max<int64_t>(1, max_length());
-  model.require_length("the longest sentence", o.block);
-  if (o.batch == 0) o.batch = std::max<int64_t>(1, 4096 / o.block);
+  o.sequence_length = std::max<int64_t>(1, max_length());
+  model.require_length("the longest sentence", o.sequence_length);
+  if (o.batch == 0) o.batch = std::max<int64_t>(1, 4096 / o.sequence_length);
   return o;
 }
 
@@ -37,7 +37,7 @@ MiniBatches IndependentRows::mini_batches(const ScoringOptions& o) const {
   if (o.sample.blocks > 0) row_indices = draw_sample(o.sample.blocks, size(), o.sample.seed);
   else std::iota(row_indices.begin(), row_indices.end(), 0);
   return sorted_mini_batches(
-      std::move(row_indices), o.batch * o.block,
+      std::move(row_indices), o.batch * o.sequence_length,
       {[this](int64_t row) { return lengths(row); },
        [this](const std::vector<int64_t>& indices, std::vector<Row>& rows) { return load(indices, rows); }});
 }

@@ -53,7 +53,7 @@ class MixedTextBatches : public Batches {
   using UpdateRows = PaddedRows<ShardRow>;
   virtual UpdateRows rows_of(int64_t update) = 0;
   std::vector<int64_t> row_costs(int64_t update) override;
-  std::vector<MicroBatch> micro_batches_of(int64_t update, const RowRange& rows) override;
+  std::vector<MicroBatch> micro_batches_of(int64_t update, const BatchRowRange& rows) override;
   Batch load(int64_t update, const MicroBatch& micro_batch) override;
   std::string describe_rows(int64_t update) override;
   int64_t to_updates(const Length& length) const override;

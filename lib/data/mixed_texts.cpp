@@ -17,14 +17,14 @@ class MixedBlocks : public MixedTextBatches {
       : MixedTextBatches(std::move(texts), weights, o), order_(Shares(weights)), log_order_(Shares(weights)) {
     int64_t num_blocks = 0;
     for (size_t i = 0; i < texts_.size(); ++i) {
-      blocks_.emplace_back(texts_[i].num_tokens, o.block, seed_of_shard(seed, static_cast<int64_t>(i)));
+      blocks_.emplace_back(texts_[i].num_tokens, o.sequence_length, seed_of_shard(seed, static_cast<int64_t>(i)));
       num_blocks += blocks_.back().num_blocks();
     }
     set_epoch(num_blocks);
   }
 
   UpdateRows rows_of(int64_t update) override {
-    UpdateRows update_rows{{}, options_.block};
+    UpdateRows update_rows{{}, options_.sequence_length};
     for (int64_t r = 0; r < rows_per_update_; ++r) {
       const auto [shard, index] = order_.at(update * rows_per_update_ + r);
       BlockOrder& blocks = blocks_[shard];
@@ -56,33 +56,33 @@ class MixedStreams : public MixedTextBatches {
     for (size_t i = 0; i < texts_.size(); ++i) {
       if (num_streams_[i] == 0)
         refuse_usage("data.weights", "a weight of at least one stream for each training shard",
-                     str("a share of ", fixed_decimal(shard_shares_[i], 4), " for ", names[i], " in ",
-                         count_of(rows_per_update_, "stream"), " (train.batch.tokens / train.batch.block)"),
+                     str("a weight of ", fixed_decimal(shard_shares_[i], 4), " for ", names[i], " in ",
+                         count_of(rows_per_update_, "stream"), " (train.batch.tokens / train.batch.sequence_length)"),
                      "raise train.batch.tokens, or raise this weight");
-      if (texts_[i].num_tokens / num_streams_[i] < o.block)
-        refuse_usage("train.batch.block",
-                     str("streams of at least ", count_of(o.block, "token"), " in each training shard"),
+      if (texts_[i].num_tokens / num_streams_[i] < o.sequence_length)
+        refuse_usage("train.batch.sequence_length",
+                     str("streams of at least ", count_of(o.sequence_length, "token"), " in each training shard"),
                      str(count_of(num_streams_[i], "stream"), " of ",
                          count_of(texts_[i].num_tokens / num_streams_[i], "token"), " in ", names[i]),
-                     "lower train.batch.tokens, train.batch.block or the weight of this shard");
+                     "lower train.batch.tokens, train.batch.sequence_length or the weight of this shard");
       for (int64_t s = 0; s < num_streams_[i]; ++s) {
         const int64_t begin = split_begin(texts_[i].num_tokens, num_streams_[i], s);
         streams_.push_back({i, begin, split_begin(texts_[i].num_tokens, num_streams_[i], s + 1) - begin});
       }
       num_tokens += texts_[i].num_tokens;
     }
-    set_epoch(ceil_div(num_tokens, o.block));
+    set_epoch(ceil_div(num_tokens, o.sequence_length));
   }
 
   bool continues_streams(int64_t update) const override { return update > 0; }
 
   UpdateRows rows_of(int64_t update) override {
-    UpdateRows update_rows{{}, options_.block};
+    UpdateRows update_rows{{}, options_.sequence_length};
     for (const Stream& stream : streams_) {
-      const int64_t position = update * options_.block % stream.length,
-                    length = std::min(options_.block, stream.length - position);
+      const int64_t position = update * options_.sequence_length % stream.length,
+                    length = std::min(options_.sequence_length, stream.length - position);
       update_rows.rows.push_back(
-          {stream.shard, {stream.begin + position, length, 0}, {stream.begin, options_.block - length, 0}});
+          {stream.shard, {stream.begin + position, length, 0}, {stream.begin, options_.sequence_length - length, 0}});
     }
     return update_rows;
   }
@@ -90,7 +90,7 @@ class MixedStreams : public MixedTextBatches {
   std::vector<double> shard_epochs(int64_t num_updates) override {
     std::vector<double> epochs;
     for (size_t i = 0; i < texts_.size(); ++i)
-      epochs.push_back(static_cast<double>(num_updates * options_.block * num_streams_[i]) /
+      epochs.push_back(static_cast<double>(num_updates * options_.sequence_length * num_streams_[i]) /
                        static_cast<double>(texts_[i].num_tokens));
     return epochs;
   }
@@ -115,9 +115,10 @@ class MixedStreams : public MixedTextBatches {
 MixedTextBatches::MixedTextBatches(std::vector<Text> texts, const std::vector<double>& weights, const BatchOptions& o)
     : texts_(std::move(texts)), options_(o) {
   shard_shares_ = normalise_weights(weights);
-  rows_per_update_ = o.tokens / o.block;
-  rows_per_micro_batch_ = o.micro_tokens > 0 ? std::min(rows_per_update_, o.micro_tokens / o.block) : rows_per_update_;
-  tokens_per_update_ = rows_per_update_ * o.block;
+  rows_per_update_ = o.tokens / o.sequence_length;
+  rows_per_micro_batch_ =
+      o.micro_tokens > 0 ? std::min(rows_per_update_, o.micro_tokens / o.sequence_length) : rows_per_update_;
+  tokens_per_update_ = rows_per_update_ * o.sequence_length;
 }
 
 void MixedTextBatches::set_epoch(int64_t rows_in_epoch) {
@@ -134,7 +135,7 @@ const MixedTextBatches::UpdateRows& MixedTextBatches::cached_rows(int64_t update
 
 std::vector<int64_t> MixedTextBatches::row_costs(int64_t update) { return cached_rows(update).costs(); }
 
-std::vector<Batches::MicroBatch> MixedTextBatches::micro_batches_of(int64_t /*update*/, const RowRange& rows) {
+std::vector<Batches::MicroBatch> MixedTextBatches::micro_batches_of(int64_t /*update*/, const BatchRowRange& rows) {
   return split_rows(rows);
 }
 

@@ -29,7 +29,7 @@ class MixedUpdates : public Batches {
     const auto [shard, index] = order_.at(update);
     return shards_[shard]->row_costs(index);
   }
-  std::vector<MicroBatch> micro_batches_of(int64_t update, const RowRange& rows) override {
+  std::vector<MicroBatch> micro_batches_of(int64_t update, const BatchRowRange& rows) override {
     const auto [shard, index] = order_.at(update);
     return shards_[shard]->micro_batches_of(index, rows);
   }

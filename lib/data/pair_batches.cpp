@@ -36,7 +36,7 @@ class PairBatches : public Batches {
   }
 
   std::vector<int64_t> row_costs(int64_t update) override {
-    const RowRange batch_range = batch_range_of(update);
+    const BatchRowRange batch_range = batch_range_of(update);
     std::vector<int64_t> costs;
     for (int64_t i = 0; i < batch_range.num_rows; ++i) {
       const int64_t pair = pair_at(batch_range, i);
@@ -45,8 +45,8 @@ class PairBatches : public Batches {
     return costs;
   }
 
-  std::vector<MicroBatch> micro_batches_of(int64_t update, const RowRange& rows) override {
-    const RowRange batch_range = batch_range_of(update);
+  std::vector<MicroBatch> micro_batches_of(int64_t update, const BatchRowRange& rows) override {
+    const BatchRowRange batch_range = batch_range_of(update);
     if (rows.num_rows == 0) return {};
     if (options_.micro_tokens == 0) return {{rows.first_row, rows.num_rows}};
     int64_t max_width = 1;
@@ -60,7 +60,7 @@ class PairBatches : public Batches {
   }
 
   Batch load(int64_t update, const MicroBatch& micro_batch) override {
-    const RowRange batch_range = batch_range_of(update);
+    const BatchRowRange batch_range = batch_range_of(update);
     std::vector<Row> rows;
     for (int64_t i = 0; i < micro_batch.num_rows; ++i)
       rows.push_back(pairs_.row_of(pair_at(batch_range, micro_batch.first_row + i)));
@@ -68,7 +68,7 @@ class PairBatches : public Batches {
   }
 
   std::string describe_rows(int64_t update) override {
-    const RowRange batch_range = batch_range_of(update);
+    const BatchRowRange batch_range = batch_range_of(update);
     return str(batch_range.num_rows, " pairs, the first is pair ", pair_at(batch_range, 0) + 1, " of the data");
   }
 
@@ -84,14 +84,14 @@ class PairBatches : public Batches {
  private:
   void check_lengths() const {
     int64_t num_too_long = 0;
-    for (int64_t i = 0; i < pairs_.size(); ++i) num_too_long += max_side_length(i) > options_.block;
+    for (int64_t i = 0; i < pairs_.size(); ++i) num_too_long += max_side_length(i) > options_.sequence_length;
     if (num_too_long > 0)
       refuse_usage(
-          "train.batch.block",
+          "train.batch.sequence_length",
           str("at least ", count_of(pairs_.max_length(), "token"), ", the length of the longest source or target"),
-          str(found_value(options_.block, BatchOptions{}.block), ", which ", num_too_long, " of ", pairs_.size(),
-              " pairs exceed"),
-          "raise train.batch.block and train.batch.tokens, or make the shard with a lower --max-length "
+          str(found_value(options_.sequence_length, BatchOptions{}.sequence_length), ", which ", num_too_long, " of ",
+              pairs_.size(), " pairs exceed"),
+          "raise train.batch.sequence_length and train.batch.tokens, or make the shard with a lower --max-length "
           "of mh-prep translation");
   }
   // Returns the larger of the source length and the target length of a pair, in tokens.
@@ -119,7 +119,7 @@ class PairBatches : public Batches {
 
   // Returns the range of positions in `sorted_pairs_` that an update takes. If the update belongs to another epoch than
   // `epoch_`, first shuffles pairs and batches for that epoch.
-  RowRange batch_range_of(int64_t update) {
+  BatchRowRange batch_range_of(int64_t update) {
     const int64_t epoch = update / updates_per_epoch_;
     if (epoch != epoch_) {
       sort_pairs(epoch);
@@ -128,17 +128,17 @@ class PairBatches : public Batches {
     }
     return batch_ranges_[static_cast<size_t>(batch_order_[static_cast<size_t>(update % updates_per_epoch_)])];
   }
-  int64_t pair_at(const RowRange& batch_range, int64_t row) const {
+  int64_t pair_at(const BatchRowRange& batch_range, int64_t row) const {
     return sorted_pairs_[static_cast<size_t>(batch_range.first_row + row)];
   }
 
   const Pairs pairs_;
   const BatchOptions options_;
   const int64_t seed_;
-  std::vector<RowRange> batch_ranges_;  // ranges of positions in sorted_pairs_, the same in every epoch
-  int64_t epoch_ = 0;                   // epoch of sorted_pairs_ and batch_order_
-  std::vector<int64_t> sorted_pairs_;   // pair at each position after sorting by length
-  std::vector<int64_t> batch_order_;    // index in batch_ranges_ of each update of the epoch
+  std::vector<BatchRowRange> batch_ranges_;  // ranges of positions in sorted_pairs_, the same in every epoch
+  int64_t epoch_ = 0;                        // epoch of sorted_pairs_ and batch_order_
+  std::vector<int64_t> sorted_pairs_;        // pair at each position after sorting by length
+  std::vector<int64_t> batch_order_;         // index in batch_ranges_ of each update of the epoch
 };
 
 }  // namespace

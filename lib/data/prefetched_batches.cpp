@@ -34,10 +34,10 @@ class PrefetchedBatches : public Batches {
         std::find(micro_batches.begin(), micro_batches.end(), micro_batch) - micro_batches.begin()));
   }
   std::vector<int64_t> row_costs(int64_t update) override { return stop_prefetching().row_costs(update); }
-  std::vector<MicroBatch> micro_batches_of(int64_t update, const RowRange& rows) override {
+  std::vector<MicroBatch> micro_batches_of(int64_t update, const BatchRowRange& rows) override {
     return stop_prefetching().micro_batches_of(update, rows);
   }
-  RowRange own_rows(int64_t update) override { return stop_prefetching().own_rows(update); }
+  BatchRowRange own_rows(int64_t update) override { return stop_prefetching().own_rows(update); }
   std::string describe_rows(int64_t update) override { return stop_prefetching().describe_rows(update); }
   bool continues_streams(int64_t update) const override { return batches_->continues_streams(update); }
   int64_t to_updates(const Length& length) const override { return batches_->to_updates(length); }

@@ -19,9 +19,9 @@ bool can_divide(const std::vector<int64_t>& row_costs, int64_t num_shares, int64
 
 }  // namespace
 
-std::vector<RowRange> divide_rows(const std::vector<int64_t>& row_costs, int64_t num_shares) {
+std::vector<BatchRowRange> divide_rows(const std::vector<int64_t>& row_costs, int64_t num_shares) {
   const auto num_rows = static_cast<int64_t>(row_costs.size());
-  std::vector<RowRange> ranges;
+  std::vector<BatchRowRange> ranges;
   const bool are_equal =
       std::adjacent_find(row_costs.begin(), row_costs.end(), std::not_equal_to<>()) == row_costs.end();
   if (are_equal || num_rows <= num_shares) {

@@ -6,10 +6,10 @@
 
 namespace mh::data {
 
-// The consecutive rows [first_row, first_row + num_rows) of an update.
-struct RowRange {
+// The consecutive batch rows [first_row, first_row + num_rows) of an update.
+struct BatchRowRange {
   int64_t first_row = 0, num_rows = 0;
-  bool operator==(const RowRange&) const = default;
+  bool operator==(const BatchRowRange&) const = default;
 };
 
 // Divides rows with the costs `row_costs`, such as their numbers of tokens, into `num_shares` consecutive ranges so
@@ -17,6 +17,6 @@ struct RowRange {
 // are divided into ranges that differ by at most one row, larger ranges first. If there are fewer rows than shares, the
 // last ranges are empty. The result depends only on the arguments, so each process computes the ranges of all
 // processes. Requires `num_shares` above 0 and no negative cost.
-std::vector<RowRange> divide_rows(const std::vector<int64_t>& row_costs, int64_t num_shares);
+std::vector<BatchRowRange> divide_rows(const std::vector<int64_t>& row_costs, int64_t num_shares);
 
 }  // namespace mh::data

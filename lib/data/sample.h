@@ -15,7 +15,7 @@ std::vector<int64_t> draw_sample(int64_t count, int64_t population_size, int64_t
 // Returns the size of a sample from a population of `population_size` blocks or rows: sample.blocks, where 0 means no
 // sample. If sample.blocks exceeds `population_size`, returns `population_size` if sample.is_default_sample is true
 // and `population_size` is above 0, and otherwise throws Error(usage). `description`: phrase for `population_size` in
-// the error; `advice`: what the error tells the user to do.
+// the error; `advice`: the part of the error that advises the user.
 int64_t sample_size(const SampleOptions& sample, int64_t population_size, const std::string& description,
                     const char* advice);
 

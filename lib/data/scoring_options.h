@@ -1,5 +1,5 @@
-// Scoring protocols, which split a corpus into the rows on which a model is scored (n: tokens in a row,
-// c: context tokens):
+// Scoring protocols, which split a corpus into the rows on which a model is scored (n: tokens in a row, c: context
+// tokens):
 //
 //   independent-blocks  Text: consecutive blocks of n tokens, each scored without context: the first input of a block
 //                       is the token before it, and no earlier token is read.
@@ -60,7 +60,7 @@ struct SampleOptions {
 };
 
 struct ScoringOptions {
-  int64_t block = 0;
+  int64_t sequence_length = 0;
   int64_t context = 0;
   Begin begin = Begin::automatic;
   int64_t memory = -1;
@@ -72,8 +72,8 @@ struct ScoringOptions {
   // Returns whether resolved options put a begin token in front of documents or rows.
   bool uses_begin_token() const { return begin == Begin::document || begin == Begin::block; }
   void describe(Fields& f) {
-    f.field("block", block, "sequence length for a text, in tokens, context included; 0: sequence length of training",
-            at_least(0));
+    f.field("sequence_length", sequence_length,
+            "sequence length for a text, in tokens, context included; 0: sequence length of training", at_least(0));
     f.field("context", context,
             "number of context tokens, which are not scored, at the start of each sequence of a text; 0: no context",
             at_least(0));

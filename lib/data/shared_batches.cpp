@@ -15,16 +15,16 @@ class SharedBatches : public Batches {
   }
 
   std::vector<int64_t> row_costs(int64_t update) override { return batches_->row_costs(update); }
-  std::vector<MicroBatch> micro_batches_of(int64_t update, const RowRange& rows) override {
+  std::vector<MicroBatch> micro_batches_of(int64_t update, const BatchRowRange& rows) override {
     return batches_->micro_batches_of(update, rows);
   }
-  RowRange own_rows(int64_t update) override {
+  BatchRowRange own_rows(int64_t update) override {
     return divide_rows(row_costs(update), num_processes_)[static_cast<size_t>(rank_)];
   }
   std::vector<MicroBatch> micro_batches(int64_t update) override {
     std::vector<MicroBatch> micro_batches = micro_batches_of(update, own_rows(update));
     if (adds_fillers_)
-      for (const RowRange& rows : divide_rows(row_costs(update), num_processes_))
+      for (const BatchRowRange& rows : divide_rows(row_costs(update), num_processes_))
         micro_batches.resize(std::max(micro_batches.size(), micro_batches_of(update, rows).size()), {0, 1, true});
     return micro_batches;
   }

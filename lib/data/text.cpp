@@ -25,33 +25,33 @@ struct StreamRows {
   int64_t num_memory_steps = 0;  // number of initial steps that only fill the memory and are not scored
 };
 
-void require_context_below_block(int64_t block, int64_t context) {
-  if (context >= block)
-    refuse_usage("--context", str("less than the sequence length, ", count_of(block, "token")), str(context),
-                 "raise --block, or lower --context");
+void require_context_below_length(int64_t sequence_length, int64_t context) {
+  if (context >= sequence_length)
+    refuse_usage("--context", str("less than the sequence length, ", count_of(sequence_length, "token")), str(context),
+                 "raise --sequence-length, or lower --context");
 }
 
 // Returns one stream for each sampled block. The stream consists of the blocks that fill the memory, and of the sampled
 // block.
 StreamRows sampled_streams(const ScoringOptions& o, int64_t num_tokens) {
-  const int64_t num_memory_blocks = o.memory > 0 ? ceil_div(o.memory, o.block) : 0,
-                num_scored_tokens = o.block - o.context;
+  const int64_t num_memory_blocks = o.memory > 0 ? ceil_div(o.memory, o.sequence_length) : 0,
+                num_scored_tokens = o.sequence_length - o.context;
   // The scored tokens of a sampled block begin at a multiple of `num_scored_tokens`, and the text contains the full
   // context and memory of the block.
   const int64_t first_block = num_memory_blocks + (o.context > 0 ? ceil_div(o.context, num_scored_tokens) : 0),
                 num_candidate_blocks = num_tokens / num_scored_tokens - first_block;
   const int64_t num_sampled_blocks =
       sample_size(o.sample, num_candidate_blocks,
-                  str("the number of full blocks of ", count_of(o.block, "token"), " in the text",
+                  str("the number of full blocks of ", count_of(o.sequence_length, "token"), " in the text",
                       num_memory_blocks > 0 ? " that follow a full memory" : ""),
-                  "lower --blocks or --block");
+                  "lower --blocks or --sequence-length");
   const auto sampled_blocks = draw_sample(num_sampled_blocks, num_candidate_blocks, o.sample.seed);
   return {num_sampled_blocks, num_memory_blocks + 1,
           [=](int64_t stream, int64_t step) -> Row {
             const int64_t scored_begin =
                 (first_block + sampled_blocks[static_cast<size_t>(stream)] - num_memory_blocks + step) *
                 num_scored_tokens;
-            return {scored_begin - o.context, o.block, o.context};
+            return {scored_begin - o.context, o.sequence_length, o.context};
           },
           num_memory_blocks};
 }
@@ -62,11 +62,11 @@ int32_t unscored_id_of(const Text& text, const ScoringOptions& o) { return o.use
 StreamRows streams_of(const ScoringOptions& o, int64_t num_tokens) {
   if (o.sample.blocks > 0) return sampled_streams(o, num_tokens);
   if (o.memory > 0) {
-    const Streams streams(num_tokens, o.streams, o.block);
+    const Streams streams(num_tokens, o.streams, o.sequence_length);
     return {o.streams, streams.num_segments(),
             [streams](int64_t stream, int64_t step) { return streams.row(stream, step); }};
   }
-  auto chunks = make_chunks(num_tokens, o.block, o.context);
+  auto chunks = make_chunks(num_tokens, o.sequence_length, o.context);
   const auto count = static_cast<int64_t>(chunks.size());
   return {count, 1, [chunks](int64_t stream, int64_t) { return chunks[static_cast<size_t>(stream)]; }};
 }
@@ -76,7 +76,7 @@ StreamRows streams_of(const ScoringOptions& o, int64_t num_tokens) {
 std::vector<Row> make_document_rows(const Text& text, const ScoringOptions& o) {
   std::vector<Row> rows;
   const auto append = [&](int64_t begin, int64_t end) {
-    for (Row row : make_chunks(end - begin, o.block, o.context)) {
+    for (Row row : make_chunks(end - begin, o.sequence_length, o.context)) {
       row.offset += begin;
       row.starts_with_begin = row.offset == begin;
       rows.push_back(row);
@@ -99,13 +99,14 @@ std::vector<Row> make_document_rows(const Text& text, const ScoringOptions& o) {
 std::vector<int64_t> scored_row_indices(const ScoringOptions& o, const std::vector<Row>& rows) {
   std::vector<int64_t> indices;
   for (size_t i = 0; i < rows.size(); ++i)
-    if (o.sample.blocks == 0 || (rows[i].length == o.block && rows[i].num_context == o.context))
+    if (o.sample.blocks == 0 || (rows[i].length == o.sequence_length && rows[i].num_context == o.context))
       indices.push_back(static_cast<int64_t>(i));
   if (o.sample.blocks == 0) return indices;
   const auto num_candidates = static_cast<int64_t>(indices.size());
-  const int64_t num_sampled_rows = sample_size(
-      o.sample, num_candidates, str("the number of full blocks of ", count_of(o.block, "token"), " in the documents"),
-      "lower --blocks or --block, or give --begin block");
+  const int64_t num_sampled_rows =
+      sample_size(o.sample, num_candidates,
+                  str("the number of full blocks of ", count_of(o.sequence_length, "token"), " in the documents"),
+                  "lower --blocks or --sequence-length, or give --begin block");
   std::vector<int64_t> sampled_indices;
   for (const int64_t candidate : draw_sample(num_sampled_rows, num_candidates, o.sample.seed))
     sampled_indices.push_back(indices[static_cast<size_t>(candidate)]);
@@ -127,7 +128,7 @@ MiniBatches document_mini_batches(const Text& text, const ScoringOptions& o) {
     }
     return load_rows(text, loaded_rows, width, unscored_id);
   };
-  return sorted_mini_batches(scored_row_indices(o, *rows), o.batch * o.block,
+  return sorted_mini_batches(scored_row_indices(o, *rows), o.batch * o.sequence_length,
                              {[row_of](int64_t row) { return std::pair(row_of(row).length, int64_t{0}); }, load});
 }
 
@@ -166,16 +167,16 @@ Row Streams::row(int64_t stream, int64_t segment) const {
   const int64_t base_length = num_tokens_ / num_streams_, num_longer_streams = num_tokens_ % num_streams_;
   const int64_t stream_begin = stream * base_length + std::min(stream, num_longer_streams),
                 stream_length = base_length + (stream < num_longer_streams ? 1 : 0);
-  const int64_t offset = std::min(segment * block_, stream_length);
-  return {stream_begin + offset, std::min(block_, stream_length - offset), 0};
+  const int64_t offset = std::min(segment * sequence_length_, stream_length);
+  return {stream_begin + offset, std::min(sequence_length_, stream_length - offset), 0};
 }
 
-std::vector<Row> make_chunks(int64_t num_tokens, int64_t block, int64_t context) {
-  require_context_below_block(block, context);
+std::vector<Row> make_chunks(int64_t num_tokens, int64_t sequence_length, int64_t context) {
+  require_context_below_length(sequence_length, context);
   std::vector<Row> chunks;
-  for (int64_t scored_begin = 0; scored_begin < num_tokens; scored_begin += block - context) {
+  for (int64_t scored_begin = 0; scored_begin < num_tokens; scored_begin += sequence_length - context) {
     const int64_t context_begin = std::max<int64_t>(0, scored_begin - context);
-    chunks.push_back({context_begin, std::min(num_tokens, scored_begin + block - context) - context_begin,
+    chunks.push_back({context_begin, std::min(num_tokens, scored_begin + sequence_length - context) - context_begin,
                       scored_begin - context_begin});
   }
   return chunks;
@@ -202,13 +203,13 @@ ScoringOptions Text::resolve(const ScoringOptions& options, model::LanguageModel
     refuse_usage("--begin", "none for a vocabulary without a begin token", name_of(o.begin), "leave --begin out");
   if (o.uses_begin_token() && o.memory > 0)
     refuse_usage("--begin", "none if --memory is above 0", name_of(o.begin), "leave --begin out, or set --memory 0");
-  model.require_length("--block", o.block);
-  require_context_below_block(o.block, o.context);
+  model.require_length("--sequence-length", o.sequence_length);
+  require_context_below_length(o.sequence_length, o.context);
   if (o.sample.blocks > 0)
     o.sample.blocks = o.begin == Begin::document
                           ? static_cast<int64_t>(scored_row_indices(o, make_document_rows(*this, o)).size())
                           : sampled_streams(o, num_tokens).num_streams;
-  if (o.batch == 0) o.batch = std::max<int64_t>(1, 4096 / o.block);
+  if (o.batch == 0) o.batch = std::max<int64_t>(1, 4096 / o.sequence_length);
   return o;
 }
 

@@ -41,26 +41,28 @@ class Text : public Corpus {
 // tokens, which a causal model ignores.
 Batch load_rows(const Text& text, const std::vector<Row>& rows, int64_t width, int32_t unscored_id = -1);
 
-// The split of a text into `num_streams` consecutive streams, and of each stream into segments of `block` tokens.
-// Lengths of streams differ by at most one token, the longer streams first. Every token is in exactly one segment.
+// The split of a text into `num_streams` consecutive streams, and of each stream into segments of `sequence_length`
+// tokens. Lengths of streams differ by at most one token, the longer streams first. Every token is in exactly one
+// segment.
 class Streams {
  public:
-  Streams(int64_t num_tokens, int64_t num_streams, int64_t block)
-      : num_tokens_(num_tokens), num_streams_(num_streams), block_(block) {}
-  int64_t num_segments() const { return ceil_div(ceil_div(num_tokens_, num_streams_), block_); }
-  // Returns the number of tokens of segment `segment` in the longest stream: `block`, or less in the last segment.
+  Streams(int64_t num_tokens, int64_t num_streams, int64_t sequence_length)
+      : num_tokens_(num_tokens), num_streams_(num_streams), sequence_length_(sequence_length) {}
+  int64_t num_segments() const { return ceil_div(ceil_div(num_tokens_, num_streams_), sequence_length_); }
+  // Returns the number of tokens of segment `segment` in the longest stream: `sequence_length`, or less in the last
+  // segment.
   int64_t width(int64_t segment) const { return row(0, segment).length; }
   // Returns segment `segment` of a stream. The last segment of a stream that is one token shorter than the longest
   // stream may have length 0.
   Row row(int64_t stream, int64_t segment) const;
 
  private:
-  int64_t num_tokens_, num_streams_, block_;
+  int64_t num_tokens_, num_streams_, sequence_length_;
 };
 
-// Splits a text of `num_tokens` tokens into rows. A row scores `block` - `context` tokens (the last row may score
-// fewer) and starts with the `context` tokens before them (fewer at the start of the text), so every token is scored
-// exactly once. Throws Error(usage) unless `context` is less than `block`.
-std::vector<Row> make_chunks(int64_t num_tokens, int64_t block, int64_t context);
+// Splits a text of `num_tokens` tokens into rows. A row scores `sequence_length` - `context` tokens (the last row may
+// score fewer) and starts with the `context` tokens before them (fewer at the start of the text), so every token is
+// scored exactly once. Throws Error(usage) unless `context` is less than `sequence_length`.
+std::vector<Row> make_chunks(int64_t num_tokens, int64_t sequence_length, int64_t context);
 
 }  // namespace mh::data

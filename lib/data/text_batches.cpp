@@ -10,23 +10,23 @@ namespace mh::data {
 
 namespace {
 
-int64_t rows_per_update(const BatchOptions& o) { return o.tokens / o.block; }
+int64_t rows_per_update(const BatchOptions& o) { return o.tokens / o.sequence_length; }
 
 int64_t updates_in_epoch(const BatchOptions& o, int64_t num_tokens) {
   const int64_t num_rows = rows_per_update(o);
-  return o.order == BatchOrder::streams ? Streams(num_tokens, num_rows, o.block).num_segments()
-                                        : ceil_div(ceil_div(num_tokens, o.block), num_rows);
+  return o.order == BatchOrder::streams ? Streams(num_tokens, num_rows, o.sequence_length).num_segments()
+                                        : ceil_div(ceil_div(num_tokens, o.sequence_length), num_rows);
 }
 
 class ShuffledBlocks : public TextBatches {
  public:
   ShuffledBlocks(Text text, const BatchOptions& o, int64_t seed)
-      : TextBatches(std::move(text), o), order_(text_.num_tokens, o.block, seed) {}
+      : TextBatches(std::move(text), o), order_(text_.num_tokens, o.sequence_length, seed) {}
 
   UpdateRows rows_of(int64_t update) override {
     const int64_t epoch = update / updates_per_epoch_, first = update % updates_per_epoch_ * rows_per_update_,
                   end = std::min(order_.num_blocks(), first + rows_per_update_);
-    UpdateRows update_rows{{}, options_.block};
+    UpdateRows update_rows{{}, options_.sequence_length};
     for (int64_t i = first; i < end; ++i) update_rows.rows.push_back(order_.row(epoch, i));
     return update_rows;
   }
@@ -38,11 +38,11 @@ class ShuffledBlocks : public TextBatches {
 class OrderedStreams : public TextBatches {
  public:
   OrderedStreams(Text text, const BatchOptions& o)
-      : TextBatches(std::move(text), o), streams_(text_.num_tokens, rows_per_update_, o.block) {
+      : TextBatches(std::move(text), o), streams_(text_.num_tokens, rows_per_update_, o.sequence_length) {
     if (text_.num_tokens < rows_per_update_)
       refuse_usage("train.batch.tokens",
                    str("at most ", count_of(text_.num_tokens, "stream"), ", the number of tokens in the text"),
-                   str(count_of(rows_per_update_, "stream"), " (train.batch.tokens / train.batch.block)"),
+                   str(count_of(rows_per_update_, "stream"), " (train.batch.tokens / train.batch.sequence_length)"),
                    "lower train.batch.tokens");
   }
 
@@ -83,7 +83,8 @@ int64_t count_updates(const Length& length, int64_t updates_per_epoch,
 }
 
 int64_t length_to_updates(const Length& length, const BatchOptions& o, int64_t num_tokens) {
-  const int64_t updates_per_epoch = updates_in_epoch(o, num_tokens), tokens_per_update = rows_per_update(o) * o.block;
+  const int64_t updates_per_epoch = updates_in_epoch(o, num_tokens),
+                tokens_per_update = rows_per_update(o) * o.sequence_length;
   return count_updates(length, updates_per_epoch, [&](int64_t count) {
     // The last update of an epoch may have fewer tokens, so whole epochs are converted to updates first, then the
     // remainder.
@@ -95,9 +96,10 @@ int64_t length_to_updates(const Length& length, const BatchOptions& o, int64_t n
 
 TextBatches::TextBatches(Text text, const BatchOptions& o) : text_(std::move(text)), options_(o) {
   rows_per_update_ = data::rows_per_update(o);
-  rows_per_micro_batch_ = o.micro_tokens > 0 ? std::min(rows_per_update_, o.micro_tokens / o.block) : rows_per_update_;
+  rows_per_micro_batch_ =
+      o.micro_tokens > 0 ? std::min(rows_per_update_, o.micro_tokens / o.sequence_length) : rows_per_update_;
   updates_per_epoch_ = updates_in_epoch(o, text_.num_tokens);
-  tokens_per_update_ = rows_per_update_ * o.block;
+  tokens_per_update_ = rows_per_update_ * o.sequence_length;
 }
 
 std::vector<int64_t> TextBatches::row_costs(int64_t update) { return rows_of(update).costs(); }
@@ -110,14 +112,14 @@ void Batches::copy_base_members(const Batches& other) {
   shard_shares_ = other.shard_shares_;
 }
 
-std::vector<Batches::MicroBatch> Batches::split_rows(const RowRange& rows) const {
+std::vector<Batches::MicroBatch> Batches::split_rows(const BatchRowRange& rows) const {
   std::vector<MicroBatch> micro_batches;
   for (int64_t first = 0; first < rows.num_rows; first += rows_per_micro_batch_)
     micro_batches.push_back({rows.first_row + first, std::min(rows_per_micro_batch_, rows.num_rows - first)});
   return micro_batches;
 }
 
-std::vector<Batches::MicroBatch> TextBatches::micro_batches_of(int64_t /*update*/, const RowRange& rows) {
+std::vector<Batches::MicroBatch> TextBatches::micro_batches_of(int64_t /*update*/, const BatchRowRange& rows) {
   return split_rows(rows);
 }
 

@@ -114,14 +114,14 @@ std::string Heartbeat::silent_ranks() {
   if (std::string ranks = published_ranks(); !ranks.empty()) return ranks;
   const std::optional<std::string> ranks = call_within<std::string>(
       times_.diagnosis, [store = store_, rank = rank_, size = size_, interval = times_.interval]() -> std::string {
-        if (std::string published = read_published_ranks(*store); !published.empty()) return published;
+        if (std::string rank_text = read_published_ranks(*store); !rank_text.empty()) return rank_text;
         const std::vector<int64_t> first = read_counters(*store, size);
         std::this_thread::sleep_for(kObservedIntervals * interval);
         return publish_silent_ranks(*store, rank, interval, first, read_counters(*store, size));
       });
   if (ranks.has_value()) return *ranks;
-  const std::string published = published_ranks();  // the thread may have read them before the store ended
-  return published.empty() ? "rank 0" : published;
+  const std::string rank_text = published_ranks();  // the thread may have read them before the store ended
+  return rank_text.empty() ? "rank 0" : rank_text;
 }
 
 std::string Heartbeat::ranks_silent_since(std::vector<int64_t>& counters, milliseconds limit) {

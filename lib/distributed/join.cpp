@@ -133,7 +133,7 @@ Problem disagreement(const std::string& name, const std::string& value, int rank
           "start all processes of the job with the same program and the same environment variables of the launcher"};
 }
 
-// Throws Error(usage) unless the description of process `other` agrees with that of rank 0.
+// Throws Error(usage) unless the description `other` of a process agrees with `first`, the description of rank 0.
 void check_agreement(const ProcessDescription& first, const ProcessDescription& other) {
   if (other.job != first.job)
     throw Error(Exit::usage, disagreement("job", quote_start(first.job), other.rank, quote_start(other.job)));

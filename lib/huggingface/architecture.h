@@ -143,8 +143,8 @@ constexpr const char* kUntiedAdvice =
 std::string name_in_layer(const std::string& tensor_name, const std::string& layer_prefix);
 // Returns the setting with this key; `default_value` if there is none.
 Json setting_or(const Settings& settings, const std::string& key, const Json& default_value);
-// Returns the number of elements of a head: attention.head_size, or the width divided by the number of heads. A model
-// without heads, which no architecture supports, counts as one with one head, so that its config.json, which
+// Returns the number of elements of a head: attention.head_size, or the width divided by the number of heads. For a
+// model without heads, which no architecture supports, returns the width, so that its config.json, which
 // conversion::write_folder() compares with the model, has no head of 0 elements.
 int64_t head_size_of(const Settings& settings);
 

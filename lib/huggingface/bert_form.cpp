@@ -21,7 +21,7 @@ const std::vector<SettingPair>& BertForm::setting_pairs() const {
       {"hidden_size", 768, {"model.width"}},
       {"num_hidden_layers", 12, {"model.layers"}, kMaxLayers},
       {"num_attention_heads", 12, {"attention.heads"}},
-      {"intermediate_size", 3072, {"model.ffn"}},
+      {"intermediate_size", 3072, {"model.ffn_dim"}},
       {"type_vocab_size", 2, {"model.bert.segments"}},
       {"layer_norm_eps", 1e-12, {"model.norm_epsilon"}},
       {"hidden_dropout_prob", 0.1, {"model.dropout_embedding", "model.dropout_attention", "model.dropout_ffn"}},

@@ -21,7 +21,7 @@ constexpr const char* kTemplate = "chat_template.jinja";
 constexpr const char* kGeneration = "generation_config.json";
 constexpr const char* kTokenizerConfig = "tokenizer_config.json";
 constexpr const char* kSpecialTokens = "special_tokens_map.json";
-// Keys of tokenizer_config.json that are kept. Its other keys follow from the vocabulary.
+// Keys of tokenizer_config.json that are companions. Its other keys follow from the vocabulary.
 constexpr const char* kTokenizerKeys[] = {"chat_template", "pad_token", "additional_special_tokens",
                                           "extra_special_tokens", "padding_side"};
 
@@ -49,16 +49,16 @@ std::string read_template(const std::string& path) {
 
 // Returns the token ids of config.json that do not follow from the vocabulary: the padding token, and a list of tokens
 // that end a text.
-Json kept_ids(const io::JsonConfig& config) {
+Json companion_ids(const io::JsonConfig& config) {
   Json ids = Json::object();
   if (const Json id = config.value("pad_token_id", nullptr); id.is_number_unsigned()) ids["pad_token_id"] = id;
   if (const Json list = config.value("eos_token_id", nullptr); list.is_array()) ids["eos_token_id"] = list;
   return ids;
 }
 
-// Adds the keys of `kept` that `values` lacks or that are null there.
-void add_missing(const Json& kept, Json& values) {
-  for (const auto& [key, value] : kept.items())
+// Adds the keys of `companion` that `values` lacks or that are null there.
+void add_missing(const Json& companion, Json& values) {
+  for (const auto& [key, value] : companion.items())
     if (!values.contains(key) || values.at(key).is_null()) values[key] = value;
 }
 
@@ -68,7 +68,7 @@ std::string file_text(const Json& values) { return values.dump(2, ' ', false, Js
 
 std::string read_companions(const std::string& folder, const io::JsonConfig& config) {
   Json companions = Json::object();
-  if (Json ids = kept_ids(config); !ids.empty()) companions[kConfig] = std::move(ids);
+  if (Json ids = companion_ids(config); !ids.empty()) companions[kConfig] = std::move(ids);
   for (const char* name : {kGeneration, kSpecialTokens})
     if (const std::string path = folder + "/" + name; has_small_file(folder, name))
       companions[name] = io::parse_json_object(read_regular_file(path), path);
@@ -96,7 +96,7 @@ void add_companions(const std::string& companions, const std::string& where, Jso
                    "convert the folder again");
     if (name == kConfig) {
       add_missing(part, config);
-      // A list of tokens that end a text replaces one of them.
+      // If several tokens end a text, their list replaces the single token that the vocabulary has.
       if (const auto ids = part.find("eos_token_id");
           ids != part.end() && ids->is_array() &&
           std::find(ids->begin(), ids->end(), config.at("eos_token_id")) != ids->end())

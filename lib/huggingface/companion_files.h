@@ -1,6 +1,7 @@
-// Parts of a Hugging Face folder besides the model and the vocabulary: settings of text generation, the chat template,
-// and special tokens such as the padding token. mh-convert keeps them in the checkpoint (io::kHuggingFaceKey), so that
-// a conversion back writes them again. Of these parts, multihead uses only the tokens that end a generated text.
+// Companions: parts of a Hugging Face folder besides the model and the vocabulary: settings of text generation, the chat
+// template, and special tokens such as the padding token. mh-convert stores them in the checkpoint
+// (io::kHuggingFaceKey), so that a conversion back writes them again. Of these parts, multihead uses only the tokens
+// that end a generated text.
 #pragma once
 
 #include <cstddef>
@@ -13,16 +14,16 @@
 
 namespace mh::huggingface {
 
-// Maximum size in bytes of a kept file, and of all kept parts together.
+// Maximum size in bytes of a companion file, and of all companions together.
 constexpr size_t kMaxCompanionBytes = size_t{1} << 20;
 
-// Returns the kept parts as a JSON object by file name; "" if the folder has none. A file has all of its content, a
+// Returns the companions as a JSON object by file name; "" if the folder has none. A file has all of its content, a
 // text for chat_template.jinja and an object for JSON, or, if multihead writes the file itself, the keys that multihead
 // does not write. Warns about files and contents that exceed kMaxCompanionBytes, and leaves them out. Throws
 // Error(input) for a file that is not JSON or, for a template, not UTF-8. `config`: config.json of the folder.
 std::string read_companions(const std::string& folder, const io::JsonConfig& config);
 
-// Adds the kept parts to a new folder: to `config`, the contents of config.json, and to `files`, the other files by
+// Adds the companions to a new folder: to `config`, the contents of config.json, and to `files`, the other files by
 // name. Does not replace a value that is not null. `companions`: result of read_companions(). `where`: place of
 // `companions` for messages. Throws Error(input) for a text that read_companions() cannot return.
 void add_companions(const std::string& companions, const std::string& where, io::Json& config,

@@ -1,4 +1,4 @@
-// What the decoders share whose vocabulary text::read_tokenizer_folder() reads: all of them except GPT-2.
+// The common base class of all decoders except GPT-2. text::read_tokenizer_folder() reads their vocabularies.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,8 @@ void add_tensors(TensorNames& names, const std::string& huggingface_name,
 // Adds the weights of the output layer, lm_head.weight, as an alternative name of the embedding, the first tensor of
 // `names`, if both are tied, and as a tensor otherwise.
 void add_output_layer(TensorNames& names, const Settings& settings);
-// Adds keys of config.json without effect on the output of the model, and null ids of tokens: the defaults of a class
-// may exceed the size of the vocabulary.
+// Adds keys of config.json without effect on the output of the model, and null as ids of tokens, since the defaults of
+// a class may exceed the size of the vocabulary.
 void add_common_keys(Json& config);
 
 }  // namespace mh::huggingface

@@ -31,8 +31,8 @@ Json attention_setting(const Settings& settings, const std::string& kind, const 
 // Error(input) if the token is neither the token that ends a text nor the padding token, since only these two are known
 // not to occur in a target.
 int64_t read_start_token(const JsonConfig& config, int64_t default_token);
-// Adds the start token to config.json, as decoder_start_token_id and pad_token_id; null for -1, which no architecture
-// reads back.
+// Adds the start token to config.json, as decoder_start_token_id and pad_token_id. Writes null for -1: no architecture
+// reads null back, so conversion::write_folder() refuses the model.
 void write_start_token(const Settings& settings, Json& config);
 
 // Reads the settings of text generation in config.json, which have no effect on the model, so that they are not

@@ -21,9 +21,9 @@ constexpr const char* kCopyConfig = "copy config.json from the source of the mod
 constexpr RopeFormat kRope{};
 
 // Returns the number of key/value heads, which is the number of groups of heads.
-int64_t key_value_heads_of(const Settings& settings) {
-  const auto key_value_heads = setting_or(settings, "attention.key_value_heads", 0).get<int64_t>();
-  return std::max<int64_t>(1, key_value_heads > 0 ? key_value_heads : settings.at("attention.heads").get<int64_t>());
+int64_t kv_heads_of(const Settings& settings) {
+  const auto kv_heads = setting_or(settings, "attention.key_value_heads", 0).get<int64_t>();
+  return std::max<int64_t>(1, kv_heads > 0 ? kv_heads : settings.at("attention.heads").get<int64_t>());
 }
 
 class Falcon : public Decoder {
@@ -55,11 +55,11 @@ class Falcon : public Decoder {
     const auto width = result["model.width"].get<int64_t>(), heads = result["attention.heads"].get<int64_t>();
     const auto ffn = config.nullable<int64_t>("ffn_hidden_size", std::nullopt);
     if (ffn) require_size(*ffn, config.path() + ": ffn_hidden_size", SettingPair{}.max_value);
-    result["model.ffn"] = ffn.value_or(4 * width);
+    result["model.ffn_dim"] = ffn.value_or(4 * width);
     result["model.activation"] = activation_of(config, "activation", "gelu");
 
     const bool has_new_architecture = config.value("new_decoder_architecture", false),
-               has_one_key_head = config.value("multi_query", true), is_parallel = config.value("parallel_attn", true);
+               has_one_kv_head = config.value("multi_query", true), is_parallel = config.value("parallel_attn", true);
     const auto num_norms = config.nullable<int64_t>("num_ln_in_parallel_attn", std::nullopt);
     if (num_norms && *num_norms != 1 && (*num_norms != 2 || !has_new_architecture))
       refuse_input(config.path() + ": num_ln_in_parallel_attn",
@@ -69,14 +69,12 @@ class Falcon : public Decoder {
       refuse_input(config.path() + ": parallel_attn", "true with new_decoder_architecture", "false", kCopyConfig);
     const bool has_two_norms = has_new_architecture && num_norms != 1;
     result["model.residual"] = !is_parallel ? "sequential" : has_two_norms ? "parallel" : "parallel-shared";
-    const auto configured_heads = config.nullable<int64_t>("num_kv_heads", std::nullopt);
-    const int64_t key_value_heads = has_new_architecture ? configured_heads.value_or(heads)
-                                    : has_one_key_head   ? 1
-                                                         : heads;
-    if (key_value_heads < 1 || heads % key_value_heads != 0)
-      refuse_input(config.path() + ": num_kv_heads", str("a divisor of num_attention_heads, ", heads),
-                   str(key_value_heads), kCopyConfig);
-    result["attention.key_value_heads"] = key_value_heads == heads ? 0 : key_value_heads;
+    const auto configured_kv_heads = config.nullable<int64_t>("num_kv_heads", std::nullopt);
+    const int64_t kv_heads = has_new_architecture ? configured_kv_heads.value_or(heads) : has_one_kv_head ? 1 : heads;
+    if (kv_heads < 1 || heads % kv_heads != 0)
+      refuse_input(config.path() + ": num_kv_heads", str("a divisor of num_attention_heads, ", heads), str(kv_heads),
+                   kCopyConfig);
+    result["attention.key_value_heads"] = kv_heads == heads ? 0 : kv_heads;
 
     Settings layer{{"transform", Json::array({"rotary"})}};
     layer.merge(read_rope(config, kRope, rope_sizes(result)));
@@ -99,7 +97,7 @@ class Falcon : public Decoder {
                         self = multihead_layer + "self.", ffn = multihead_layer + "ffn.";
       add(layer + (residual == "parallel" ? "ln_attn" : "input_layernorm"), {self + "norm"}, true);
       add(layer + "self_attention.query_key_value", {self + "query", self + "key", self + "value"}, has_attention_bias,
-          key_value_heads_of(settings));
+          kv_heads_of(settings));
       add(layer + "self_attention.dense", {self + "output"}, has_attention_bias);
       if (residual == "parallel") add(layer + "ln_mlp", {ffn + "norm"}, true);
       if (residual == "sequential") add(layer + "post_attention_layernorm", {ffn + "norm"}, true);
@@ -121,17 +119,17 @@ class Falcon : public Decoder {
   Json config(const Settings& settings) const override {
     const LayerSettings layers = layers_of(settings, settings.at("model.layers").get<size_t>());
     const Json residual = setting_or(settings, "model.residual", "sequential");
-    const int64_t key_value_heads = key_value_heads_of(settings);
+    const int64_t kv_heads = kv_heads_of(settings);
     const bool has_new_architecture =
-        residual == "parallel" || (key_value_heads != 1 && key_value_heads != settings.at("attention.heads"));
+        residual == "parallel" || (kv_heads != 1 && kv_heads != settings.at("attention.heads"));
     Json config{{"architectures", {"FalconForCausalLM"}}, {"model_type", "falcon"}};
     set_keys(setting_pairs(), settings, config);
-    config.update({{"ffn_hidden_size", settings.at("model.ffn")},
+    config.update({{"ffn_hidden_size", settings.at("model.ffn_dim")},
                    {"activation", huggingface_activation(settings.at("model.activation"))},
                    {"alibi", false},
                    {"new_decoder_architecture", has_new_architecture},
-                   {"multi_query", has_new_architecture || key_value_heads == 1},
-                   {"num_kv_heads", has_new_architecture ? Json(key_value_heads) : settings.at("attention.heads")},
+                   {"multi_query", has_new_architecture || kv_heads == 1},
+                   {"num_kv_heads", has_new_architecture ? Json(kv_heads) : settings.at("attention.heads")},
                    {"parallel_attn", residual != "sequential"},
                    {"num_ln_in_parallel_attn", nullptr}});
     if (has_new_architecture) config["num_ln_in_parallel_attn"] = residual == "parallel" ? 2 : 1;

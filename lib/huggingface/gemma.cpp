@@ -15,10 +15,10 @@ namespace {
 const LlamaFamily kGemma{.model_type = "gemma",
                          .model_class = "GemmaForCausalLM",
                          .width = 3072,
-                         .ffn = 24576,
+                         .ffn_dim = 24576,
                          .layers = 28,
                          .heads = 16,
-                         .key_value_heads = 16,
+                         .kv_heads = 16,
                          .head_size = 256,
                          .max_positions = 8192,
                          .is_tied = true,
@@ -32,10 +32,10 @@ const LlamaFamily kGemma{.model_type = "gemma",
 const LlamaFamily kGemma2{.model_type = "gemma2",
                           .model_class = "Gemma2ForCausalLM",
                           .width = 2304,
-                          .ffn = 9216,
+                          .ffn_dim = 9216,
                           .layers = 26,
                           .heads = 8,
-                          .key_value_heads = 4,
+                          .kv_heads = 4,
                           .head_size = 256,
                           .max_positions = 8192,
                           .is_tied = true,
@@ -50,10 +50,10 @@ const LlamaFamily kGemma2{.model_type = "gemma2",
 const LlamaFamily kGemma3{.model_type = "gemma3_text",
                           .model_class = "Gemma3ForCausalLM",
                           .width = 2304,
-                          .ffn = 9216,
+                          .ffn_dim = 9216,
                           .layers = 26,
                           .heads = 8,
-                          .key_value_heads = 4,
+                          .kv_heads = 4,
                           .head_size = 256,
                           .max_positions = 131072,
                           .is_tied = true,
@@ -77,8 +77,8 @@ constexpr int64_t kGemma2Pattern = 2;   // without layer_types, every second lay
 constexpr int64_t kDefaultPattern = 6;  // default of sliding_window_pattern: every sixth layer is without a window
 constexpr double kDefaultScalar = 256;  // default of query_pre_attn_scalar, whose inverse root scales the logits
 
-// Returns κ of the soft cap κ tanh(x / κ) that config.json has under `key`; 0, no cap, for null. `if_absent`: default
-// of the class.
+// Returns the bound c of the soft cap c tanh(x / c) that config.json has under `key`; 0, no cap, for null. `if_absent`:
+// default of the class.
 double soft_cap(const JsonConfig& config, const char* key, std::optional<double> if_absent) {
   const auto cap = config.nullable<double>(key, if_absent);
   if (cap && !(*cap > 0))
@@ -111,7 +111,8 @@ class Gemma : public LlamaForm {
   }
 };
 
-// What Gemma 2 and 3 share: soft caps, and a scale of the logits of attention that does not depend on the head size.
+// Settings that Gemma 2 and 3 share: soft caps, and a scale of the logits of attention that does not depend on the head
+// size.
 class CappedGemma : public LlamaForm {
  public:
   // Default caps of the class in transformers.
@@ -188,7 +189,7 @@ class Gemma3 : public CappedGemma {
   }
 
   void write_layers(const LayerSettings& layers, const RopeSizes& sizes, Json& config) const override {
-    // A model without one of both kinds of layers gets the defaults of this kind, which have no effect.
+    // For a kind of layers that the model lacks, config.json gets the defaults, which have no effect.
     RopeOfTypes rope{{}, {{"rotary.base", kGemma3Rope.default_sliding_base}}};
     for (const Settings& kind : layers.kinds) (is_sliding(layers, kind) ? rope.sliding : rope.full) = kind;
     const Json window = largest_window(layers);

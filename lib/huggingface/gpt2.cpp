@@ -35,9 +35,9 @@ class Gpt2 : public Architecture {
                     {"model.scale_embedding", false}};
     read_keys(setting_pairs(), config, result);
     const Json inner_width = config.value("n_inner", nullptr);
-    result["model.ffn"] =
+    result["model.ffn_dim"] =
         inner_width.is_null() ? Json(4 * result["model.width"].get<int64_t>()) : config.value("n_inner", 0);
-    require_size(result["model.ffn"], config.path() + ": n_inner", SettingPair{}.max_value);
+    require_size(result["model.ffn_dim"], config.path() + ": n_inner", SettingPair{}.max_value);
     result["model.activation"] = activation_of(config, "activation_function", "gelu_new");
     const std::string advice = "use a model whose attention scores are scaled by 1/sqrt(head size) alone";
     config.require("scale_attn_weights", true, {true}, advice);
@@ -95,7 +95,7 @@ class Gpt2 : public Architecture {
     Json config{{"architectures", {"GPT2LMHeadModel"}}, {"model_type", "gpt2"}};
     set_keys(setting_pairs(), settings, config);
     // In all versions of transformers, n_inner = null means four times the width.
-    const Json& inner_width = settings.at("model.ffn");
+    const Json& inner_width = settings.at("model.ffn_dim");
     config["n_inner"] = inner_width == 4 * settings.at("model.width").get<int64_t>() ? Json() : inner_width;
     config["activation_function"] = huggingface_activation(settings.at("model.activation"));
     config.update({{"initializer_range", 0.02},

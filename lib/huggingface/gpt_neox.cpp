@@ -27,7 +27,7 @@ class GptNeoX : public Decoder {
         {"hidden_size", 6144, {"model.width"}},
         {"num_hidden_layers", 44, {"model.layers"}, kMaxLayers},
         {"num_attention_heads", 64, {"attention.heads"}},
-        {"intermediate_size", 24576, {"model.ffn"}},
+        {"intermediate_size", 24576, {"model.ffn_dim"}},
         {"max_position_embeddings", 2048, {"model.max_positions"}, 1 << 24},
         {"layer_norm_eps", 1e-5, {"model.norm_epsilon"}},
         {"hidden_dropout", 0.0, {"model.dropout_embedding", "model.dropout_attention", "model.dropout_ffn"}},

@@ -57,7 +57,7 @@ class GptJ : public Decoder {
     read_keys(setting_pairs(), config, result);
     const auto ffn = config.nullable<int64_t>("n_inner", std::nullopt);
     if (ffn) require_size(*ffn, config.path() + ": n_inner", SettingPair{}.max_value);
-    result["model.ffn"] = ffn.value_or(4 * result["model.width"].get<int64_t>());
+    result["model.ffn_dim"] = ffn.value_or(4 * result["model.width"].get<int64_t>());
     result["model.activation"] = activation_of(config, "activation_function", "gelu_new");
     const int64_t head_size = head_size_of(result);
     const auto rotary_size = config.nullable<int64_t>("rotary_dim", kDefaultRotarySize).value_or(0);
@@ -103,7 +103,7 @@ class GptJ : public Decoder {
   Json config(const Settings& settings) const override {
     Json config{{"architectures", {"GPTJForCausalLM"}}, {"model_type", "gptj"}};
     set_keys(setting_pairs(), settings, config);
-    config.update({{"n_inner", settings.at("model.ffn")},
+    config.update({{"n_inner", settings.at("model.ffn_dim")},
                    {"activation_function", huggingface_activation(settings.at("model.activation"))},
                    {"rotary_dim", rotary_size_of(settings)}});
     add_common_keys(config);

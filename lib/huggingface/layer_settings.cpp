@@ -41,7 +41,7 @@ void LayerSettings::add(const Settings& settings) {
 void set_layers(const LayerSettings& layers, Settings& settings, const std::string& kind_name) {
   std::vector<size_t> counts(layers.kinds.size());
   for (const size_t kind : layers.kind_of_layer) ++counts[kind];
-  // Returns the settings of a kind that all layers may inherit.
+  // Returns those settings of `kind` that all layers may inherit.
   const auto common_settings = [&](const Settings& kind) {
     Settings settings_of_all = kind;
     std::erase_if(settings_of_all, [&](const auto& setting) {
@@ -50,7 +50,8 @@ void set_layers(const LayerSettings& layers, Settings& settings, const std::stri
     });
     return settings_of_all;
   };
-  // Prefers a kind with all of its settings, and then the kind of most layers.
+  // Chooses a kind all of whose settings all layers may inherit, if there is one; among such kinds, or else among all
+  // kinds, the kind of most layers.
   Settings base;
   std::pair<bool, size_t> base_rank;
   for (size_t kind = 0; kind < layers.kinds.size(); ++kind) {
@@ -72,7 +73,9 @@ LayerSettings layers_of(const Settings& settings, size_t num_layers, const std::
   std::map<std::string, Settings> overrides;  // by the number of the layer
   for (const auto& [key, value] : settings) {
     if (!key.starts_with(kPrefix)) continue;
-    if (std::ranges::none_of(kKindPrefixes, [&](std::string_view prefix) { return key.starts_with(prefix); }))
+    // clang 14 cannot capture a structured binding, so the lambda captures a reference to it.
+    if (std::ranges::none_of(kKindPrefixes,
+                             [&name = key](std::string_view prefix) { return name.starts_with(prefix); }))
       base[key.substr(kPrefix.size())] = value;
   }
   for (const auto& [key, value] : settings) {

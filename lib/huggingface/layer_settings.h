@@ -23,9 +23,8 @@ struct LayerSettings {
 
 // Adds the settings of the layers to `settings`: the settings of one kind of layers, in general the most frequent, as
 // settings of all layers, and the differences of the other layers as overrides. An override cannot remove a setting, so
-// only settings that all kinds have become settings of all layers; a layer without the transform "rotary" ignores those
-// of rotary positions.
-// `kind_name`: kind of the attention layers in keys.
+// only settings that all kinds have become settings of all layers; a layer without the transform "rotary" ignores the
+// settings of rotary positions. `kind_name`: kind of the attention layers in keys.
 void set_layers(const LayerSettings& layers, Settings& settings, const std::string& kind_name = "decoder.self");
 // Returns the settings of each of the `num_layers` layers, overrides applied: the inverse of set_layers().
 LayerSettings layers_of(const Settings& settings, size_t num_layers, const std::string& kind_name = "decoder.self");

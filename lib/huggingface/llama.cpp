@@ -14,8 +14,8 @@ const LlamaFamily kLlama{.model_type = "llama",
 // Mistral: one window for all layers. The key is absent in files that mean the default, and null means no window.
 const LlamaFamily kMistral{.model_type = "mistral",
                            .model_class = "MistralForCausalLM",
-                           .ffn = 14336,
-                           .key_value_heads = 8,
+                           .ffn_dim = 14336,
+                           .kv_heads = 8,
                            .max_positions = 131072};
 constexpr int64_t kMistralWindow = 4096;
 
@@ -23,7 +23,7 @@ constexpr int64_t kMistralWindow = 4096;
 const LlamaFamily kPhi3{.model_type = "phi3",
                         .model_class = "Phi3ForCausalLM",
                         .width = 3072,
-                        .ffn = 8192,
+                        .ffn_dim = 8192,
                         .max_positions = 4096,
                         .norm_epsilon = 1e-5,
                         .has_fused_projections = true,

@@ -33,7 +33,7 @@ bool has_output_bias(const Settings& settings) {
 
 LlamaForm::LlamaForm(const LlamaFamily& family) : family_(family) {
   pairs_ = {{"hidden_size", family.width, {"model.width"}},
-            {"intermediate_size", family.ffn, {"model.ffn"}},
+            {"intermediate_size", family.ffn_dim, {"model.ffn_dim"}},
             {"num_hidden_layers", family.layers, {"model.layers"}, kMaxLayers},
             {"num_attention_heads", family.heads, {"attention.heads"}},
             {"max_position_embeddings", family.max_positions, {"model.max_positions"}, 1 << 24},
@@ -72,15 +72,14 @@ Settings LlamaForm::settings(const JsonConfig& config, const std::set<std::strin
       config.nullable<int64_t>("head_dim", family_.head_size > 0 ? std::optional(family_.head_size) : std::nullopt);
   if (head_size) require_size(*head_size, config.path() + ": head_dim", 1 << 16);
   result["attention.head_size"] = head_size && *head_size * heads != width ? *head_size : 0;
-  const int64_t key_value_heads =
-      config
-          .nullable<int64_t>("num_key_value_heads",
-                             family_.key_value_heads > 0 ? std::optional(family_.key_value_heads) : std::nullopt)
-          .value_or(heads);
-  if (key_value_heads < 1 || heads % key_value_heads != 0)
+  const int64_t kv_heads = config
+                               .nullable<int64_t>("num_key_value_heads",
+                                                  family_.kv_heads > 0 ? std::optional(family_.kv_heads) : std::nullopt)
+                               .value_or(heads);
+  if (kv_heads < 1 || heads % kv_heads != 0)
     refuse_input(config.path() + ": num_key_value_heads", str("a divisor of num_attention_heads, ", heads),
-                 str(key_value_heads), "copy config.json from the source of the model");
-  result["attention.key_value_heads"] = key_value_heads == heads ? 0 : key_value_heads;
+                 str(kv_heads), "copy config.json from the source of the model");
+  result["attention.key_value_heads"] = kv_heads == heads ? 0 : kv_heads;
 
   Json transform = Json::array({"rotary"});
   if (family_.qk_norm_scope != nullptr) {
@@ -169,8 +168,8 @@ Json LlamaForm::config(const Settings& settings) const {
   const RopeSizes sizes = rope_sizes(layer_settings);
   Json config{{"architectures", {family_.model_class}}, {"model_type", family_.model_type}};
   set_keys(setting_pairs(), layer_settings, config);
-  const Json key_value_heads = setting_or(layer_settings, "attention.key_value_heads", 0);
-  config["num_key_value_heads"] = key_value_heads == 0 ? layer_settings.at("attention.heads") : key_value_heads;
+  const Json kv_heads = setting_or(layer_settings, "attention.key_value_heads", 0);
+  config["num_key_value_heads"] = kv_heads == 0 ? layer_settings.at("attention.heads") : kv_heads;
   config["head_dim"] = sizes.head_size;
   const Json& activation = layer_settings.at("model.activation");
   config[family_.activation_key] =

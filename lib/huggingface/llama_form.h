@@ -29,11 +29,11 @@ struct LlamaFamily {
   const char* model_type;
   const char* model_class;
   int64_t width = 4096;
-  int64_t ffn = 11008;
+  int64_t ffn_dim = 11008;
   int64_t layers = 32;
   int64_t heads = 32;
-  int64_t key_value_heads = 0;  // 0: as many as heads
-  int64_t head_size = 0;        // 0: width / heads
+  int64_t kv_heads = 0;   // 0: as many as heads
+  int64_t head_size = 0;  // 0: width / heads
   int64_t max_positions = 2048;
   double norm_epsilon = 1e-6;
   bool is_tied = false;

@@ -45,7 +45,7 @@ class Marian : public Architecture {
         {"d_model", 1024, {"model.width"}},
         {"decoder_layers", 12, {"model.layers"}, kMaxStackLayers},
         {"encoder_layers", 12, {kEncoderLayers}, kMaxStackLayers},
-        {"decoder_ffn_dim", 4096, {"model.ffn"}},
+        {"decoder_ffn_dim", 4096, {"model.ffn_dim"}},
         {"decoder_attention_heads", 16, {"attention.heads"}},
         {"max_position_embeddings", 1024, {"model.max_positions"}, 1 << 24},
         {"dropout", 0.1, {"model.dropout_embedding", "model.dropout_attention", "model.dropout_ffn"}},
@@ -65,7 +65,7 @@ class Marian : public Architecture {
     const Json encoder_heads = config.value("encoder_attention_heads", 16);
     require_size(encoder_heads, config.path() + ": encoder_attention_heads", SettingPair{}.max_value);
     if (encoder_heads != result["attention.heads"]) result["attention.encoder.self.heads"] = encoder_heads;
-    config.require("encoder_ffn_dim", 4096, {result["model.ffn"]},
+    config.require("encoder_ffn_dim", 4096, {result["model.ffn_dim"]},
                    "use a model whose encoder and decoder have feed-forward sublayers of one width");
     const std::string advice = "use a model in the form of OPUS-MT, with norms after the residual sums alone";
     for (const char* key : {"normalize_before", "normalize_embedding", "add_final_layer_norm"})
@@ -141,7 +141,7 @@ class Marian : public Architecture {
     Json config{{"architectures", {"MarianMTModel"}}, {"model_type", "marian"}};
     set_keys(setting_pairs(), settings, config);
     for (const char* key : {"encoder_layers", "num_hidden_layers"}) config[key] = num_encoder_layers(settings);
-    config["encoder_ffn_dim"] = settings.at("model.ffn");
+    config["encoder_ffn_dim"] = settings.at("model.ffn_dim");
     config["encoder_attention_heads"] = attention_setting(settings, "encoder.self", "heads", 16);
     config["decoder_attention_heads"] = attention_setting(settings, "decoder.self", "heads", 16);
     config["activation_function"] = huggingface_activation(settings.at("model.activation"));

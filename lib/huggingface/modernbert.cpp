@@ -15,8 +15,8 @@ namespace mh::huggingface {
 
 namespace {
 
-// Keys of config.json without effect on the output of the model, or of models with another head; vocab_size follows
-// from the tensors.
+// Keys of config.json without effect on the output of the model, and keys of models with another head; vocab_size
+// follows from the tensors.
 constexpr const char* kIgnoredKeys[] = {"initializer_range",
                                         "initializer_cutoff_factor",
                                         "vocab_size",
@@ -127,7 +127,7 @@ class ModernBert : public Architecture {
         {"hidden_size", 768, {"model.width"}},
         {"num_hidden_layers", 22, {"model.layers"}, kMaxLayers},
         {"num_attention_heads", 12, {"attention.heads"}},
-        {"intermediate_size", 1152, {"model.ffn"}},
+        {"intermediate_size", 1152, {"model.ffn_dim"}},
         {"max_position_embeddings", 8192, {"model.max_positions"}, 1 << 24},
         {"norm_eps", 1e-5, {"model.norm_epsilon"}},
         {"norm_bias", false, {kNormBias}},
@@ -221,7 +221,7 @@ class ModernBert : public Architecture {
     config["hidden_activation"] = huggingface_activation(settings.at("model.activation"));
     config["classifier_activation"] = config["hidden_activation"];
     const LayerSettings layers = layers_of(settings, num_layers_of(settings), kKind);
-    // A model without layers with a window gets the defaults of these layers, which have no effect.
+    // If no layer has a window, config.json gets the defaults of such layers, which have no effect.
     RopeOfTypes rope{{}, {{"rotary.base", kRope.default_sliding_base}}};
     for (const Settings& kind : layers.kinds) (window_of(kind).is_null() ? rope.full : rope.sliding) = kind;
     write_rope_of_types(rope, kRope, rope_sizes(settings), config);

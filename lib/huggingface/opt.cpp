@@ -21,7 +21,7 @@ class Opt : public Decoder {
         {"hidden_size", 768, {"model.width"}},
         {"num_hidden_layers", 12, {"model.layers"}, kMaxLayers},
         {"num_attention_heads", 12, {"attention.heads"}},
-        {"ffn_dim", 3072, {"model.ffn"}},
+        {"ffn_dim", 3072, {"model.ffn_dim"}},
         {"max_position_embeddings", 2048, {"model.max_positions"}, 1 << 24},
         {"dropout", 0.1, {"model.dropout_attention", "model.dropout_ffn"}},
         {"attention_dropout", 0.0, {"attention.dropout"}},

@@ -13,15 +13,15 @@ constexpr int64_t kDefaultMaxWindowLayers = 28;
 
 const LlamaFamily kQwen2{.model_type = "qwen2",
                          .model_class = "Qwen2ForCausalLM",
-                         .ffn = 22016,
-                         .key_value_heads = 32,
+                         .ffn_dim = 22016,
+                         .kv_heads = 32,
                          .max_positions = 32768,
                          .attention_bias = AttentionBias::queries_keys_values};
 
 const LlamaFamily kQwen3{.model_type = "qwen3",
                          .model_class = "Qwen3ForCausalLM",
-                         .ffn = 22016,
-                         .key_value_heads = 32,
+                         .ffn_dim = 22016,
+                         .kv_heads = 32,
                          .head_size = 128,
                          .max_positions = 32768,
                          .attention_bias = AttentionBias::attention_bias,

@@ -102,7 +102,7 @@ constexpr const char* kExpertKeys[] = {"num_local_experts",   "num_experts",    
 constexpr const char* kOutputGateKeys[] = {"attn_output_gate", "headwise_attn_output_gate",
                                            "elementwise_attn_output_gate"};
 
-// Parts of tensor names, and what they show.
+// Parts of tensor names, and the unsupported parts of a model to which such tensors belong.
 constexpr std::pair<const char*, const char*> kUnsupportedParts[] = {
     {".block_sparse_moe.", kExperts},
     {".mlp.experts.", kExperts},

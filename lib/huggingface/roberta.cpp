@@ -115,7 +115,7 @@ class Camembert : public RobertaForm {
 
 const Registration<Roberta> roberta_entry(
     architectures(), "roberta",
-    "RoBERTa: bert with positions from row 2 of the position table on, the first of a text, and the heads of "
+    "RoBERTa: bert whose first position is row 2 of the position table, with the heads of "
     "RobertaForMaskedLM, RobertaForSequenceClassification, whose layer classifier.dense is the pooler, and "
     "RobertaForQuestionAnswering; RobertaModel gets a new head for masked words. pad_token_id must be 1. The "
     "vocabulary "

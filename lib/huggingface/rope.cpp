@@ -86,7 +86,7 @@ const Scaling& scaling_of(const JsonConfig& parameters, const RopeFormat& format
   const std::string kind = parameters.value("rope_type", ""), old_kind = parameters.value("type", "");
   if (!kind.empty() && !old_kind.empty() && kind != old_kind)
     refuse_input(parameters.path() + ": rope_type", "the value of type, \"" + old_kind + "\"", "\"" + kind + "\"",
-                 "remove the wrong one of both keys");
+                 "remove the wrong one of the two keys");
   std::string name = kind.empty() ? old_kind : kind;
   if (name.empty() || name == "default") return scalings().front();
   if (format.has_only_longrope && (name == "su" || name == "yarn")) name = "longrope";
@@ -107,12 +107,13 @@ int64_t rotary_size(double partial, int64_t head_size, const std::string& where)
   const auto size = is_part ? static_cast<int64_t>(static_cast<double>(head_size) * partial) : 0;
   if (size < 2 || size % 2 != 0)
     refuse_input(where,
-                 str("a part, up to 1, of the ", head_size, " elements of a head that is an even number of elements"),
+                 str("a fraction, up to 1, that gives an even number of elements of the ", head_size, " in a head"),
                  Json(partial).dump(), kCopyConfig);
   return size == head_size ? 0 : size;
 }
 
-// Returns the original length that config.json states outside the object of rotary positions, if any.
+// Returns the original length outside the object of rotary positions: the number at the top of config.json or, without
+// this number, the default of the format; nothing if there is neither.
 std::optional<int64_t> top_original_length(const JsonConfig& config, const RopeFormat& format) {
   const auto length = config.nullable<int64_t>(kOriginalLength, std::nullopt);
   return !length && format.default_original_length > 0 ? format.default_original_length : length;
@@ -121,20 +122,27 @@ std::optional<int64_t> top_original_length(const JsonConfig& config, const RopeF
 // Returns the length, in positions, with which the model was trained before scaling.
 int64_t original_length(const JsonConfig& config, const JsonConfig& parameters, const RopeFormat& format,
                         const RopeSizes& sizes) {
-  const auto nested = parameters.nullable<int64_t>(kOriginalLength, std::nullopt);
-  const auto top = top_original_length(config, format);
-  if (top && nested && *top != *nested)
-    refuse_input(parameters.path() + ": " + kOriginalLength, str(*top, ", as at the top of ", config.path()),
-                 str(*nested), "remove the wrong one of both keys");
-  const int64_t length = top ? *top : nested ? *nested : sizes.max_positions;
-  require_size(length, (top ? config.path() : parameters.path()) + ": " + kOriginalLength, 1 << 30);
+  const auto nested_length = parameters.nullable<int64_t>(kOriginalLength, std::nullopt);
+  const auto top_length = top_original_length(config, format);
+  if (top_length && nested_length && *top_length != *nested_length) {
+    const std::string where = parameters.path() + ": " + kOriginalLength;
+    if (config.nullable<int64_t>(kOriginalLength, std::nullopt))
+      refuse_input(where, str(*top_length, ", as at the top of ", config.path()), str(*nested_length),
+                   "remove the wrong one of the two keys");
+    refuse_input(
+        where, str(*top_length, ", the default of the architecture without this key at the top of ", config.path()),
+        str(*nested_length), str("set the key at the top of ", config.path(), " to the length of pre-training"));
+  }
+  const int64_t length = top_length ? *top_length : nested_length ? *nested_length : sizes.max_positions;
+  require_size(length, (top_length ? config.path() : parameters.path()) + ": " + kOriginalLength, 1 << 30);
   return length;
 }
 
 // Throws Error(input) for numbers of rope_scaling from which transformers 4 and 5 compute different positions. Both use
 // an explicit factor of yarn, whatever the quotient of both lengths. But transformers 4 reads the original length of
-// yarn in rope_scaling only, that of longrope at the top only, and computes the factor of longrope from both lengths
-// even if there is one; transformers 5 reads the length in either place, and prefers an explicit factor.
+// yarn in rope_scaling only and the original length of longrope at the top only, and computes the factor of longrope
+// from both lengths even if rope_scaling states a factor; transformers 5 reads the length in either place, and prefers
+// an explicit factor.
 void refuse_version_differences(const JsonConfig& config, const JsonConfig& parameters, const Scaling& scaling,
                                 const RopeFormat& format, const RopeSizes& sizes) {
   if (config.value("rope_scaling", nullptr) == nullptr) return;  // transformers 4 reads no scaling
@@ -216,8 +224,8 @@ void read_scaling(const JsonConfig& config, const JsonConfig& parameters, const 
     for (const char* key : {"rotary.mscale", "rotary.mscale_all_dim"}) rope.erase(key);
   if (scaling.has_factor_lists && rope.contains("rotary.attention_factor")) {
     constexpr double kTolerance = 1e-9;  // relative
-    const double derived = longrope_attention_factor(rope);
-    if (std::abs(rope["rotary.attention_factor"].get<double>() - derived) <= kTolerance * derived)
+    const double longrope_factor = longrope_attention_factor(rope);
+    if (std::abs(rope["rotary.attention_factor"].get<double>() - longrope_factor) <= kTolerance * longrope_factor)
       rope.erase("rotary.attention_factor");
   }
 }
@@ -228,10 +236,10 @@ int64_t rotary_size(const Settings& layer, int64_t head_size) {
   return size == 0 ? head_size : size.get<int64_t>();
 }
 
-// Returns the part of the elements of a head that is read back as `size` elements.
+// Returns the fraction of the elements of a head from which rotary_size() computes `size` elements.
 double partial_of(int64_t size, int64_t head_size) {
   const double partial = static_cast<double>(size) / static_cast<double>(head_size);
-  // The product of the head size and the part is rounded down, and may be slightly smaller than the size.
+  // rotary_size() rounds the product of the head size and the fraction down; the product may be slightly below `size`.
   return static_cast<int64_t>(static_cast<double>(head_size) * partial) == size ? partial : std::nextafter(partial, 2);
 }
 
@@ -309,7 +317,7 @@ bool has_any_of(const JsonConfig& config, std::initializer_list<const char*> key
 [[noreturn]] void refuse_two_spellings(const JsonConfig& config, const std::string& old_keys) {
   refuse_input(config.path() + ": rope_parameters",
                str("the rotary positions of ", old_keys, ", which transformers 4 reads"), "other rotary positions",
-               "remove the keys of one of both spellings");
+               "remove the keys of one of the two spellings");
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ namespace mh::huggingface {
 struct RopeFormat {
   double default_base = 10000;
   const char* base_key = "rope_theta";
-  // Key of the part of a head's elements that rotate; null: all elements rotate.
+  // Key of the fraction of a head's elements that rotate; null: all elements rotate.
   const char* rotary_fraction_key = nullptr;
   double default_rotary_fraction = 1;
   // Default of original_max_position_embeddings; 0: the value in rope_parameters, or else max_position_embeddings.

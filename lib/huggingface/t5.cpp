@@ -27,7 +27,7 @@ constexpr const char* kBiasedKinds[] = {"encoder.self", "decoder.self"};
 struct T5Family {
   const char* model_type;
   const char* model_class;
-  int64_t ffn;
+  int64_t ffn_dim;
   int64_t layers;
   int64_t heads;
   const char* ffn_form;
@@ -57,7 +57,7 @@ class T5 : public Architecture {
  public:
   explicit T5(const T5Family& family) : family_(family) {
     pairs_ = {{"d_model", 512, {"model.width"}},
-              {"d_ff", family.ffn, {"model.ffn"}},
+              {"d_ff", family.ffn_dim, {"model.ffn_dim"}},
               {"num_layers", family.layers, {kEncoderLayers}, kMaxStackLayers},
               {"num_heads", family.heads, {"attention.heads"}},
               {"n_positions", 512, {"model.max_positions"}, 1 << 24},
@@ -82,8 +82,8 @@ class T5 : public Architecture {
     result["attention.head_size"] =
         head_size.get<int64_t>() * result["attention.heads"].get<int64_t>() != width ? head_size : Json(0);
     read_ffn_form(config, result);
-    // The tied output layer of T5 reads the hidden states times width^(-1/2), that of T5 1.1 is not tied. transformers
-    // 5 writes tie_word_embeddings = true for both, and the difference as a key of its own.
+    // The tied output layer of T5 reads the hidden states times width^(-1/2); the output layer of T5 1.1 is not tied.
+    // transformers 5 writes tie_word_embeddings = true for both, and the difference as a key of its own.
     const bool scales_output = config.value("scale_decoder_outputs", result["model.tied"]);
     if (!scales_output && tensor_names.contains("lm_head.weight")) result["model.tied"] = false;
     result["model.output_scale"] = scales_output ? 1 / std::sqrt(static_cast<double>(width)) : 1.0;

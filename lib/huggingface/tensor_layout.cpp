@@ -22,16 +22,16 @@ int64_t total_rows(const std::vector<Shape>& shapes) {
 }
 
 // Returns the rows of a parameter with interleaved rows (TensorPair::num_interleaved_rows). `rows`: number of rows.
-std::vector<RowRange> interleaved_ranges(const TensorPair& pair, int64_t rows) {
-  const int64_t half = pair.num_interleaved_rows / 2, rest = pair.head_rows - pair.num_interleaved_rows;
-  if (pair.head_rows <= 0 || rest < 0 || pair.num_interleaved_rows % 2 != 0 || rows % pair.head_rows != 0)
+std::vector<TensorRowRange> interleaved_ranges(const TensorPair& pair, int64_t rows) {
+  const int64_t half = pair.num_interleaved_rows / 2, num_other_rows = pair.head_rows - pair.num_interleaved_rows;
+  if (pair.head_rows <= 0 || num_other_rows < 0 || pair.num_interleaved_rows % 2 != 0 || rows % pair.head_rows != 0)
     throw std::logic_error(str(pair.huggingface_name, ": ", pair.num_interleaved_rows, " interleaved rows of heads of ",
                                pair.head_rows, " rows, in ", rows, " rows"));
-  std::vector<RowRange> ranges;
+  std::vector<TensorRowRange> ranges;
   for (int64_t first = 0; first < rows; first += pair.head_rows) {
     for (int64_t i = 0; i < pair.num_interleaved_rows; ++i)
       ranges.push_back({first + i, first + i / 2 + i % 2 * half, 1});
-    if (rest > 0) ranges.push_back({first + 2 * half, first + 2 * half, rest});
+    if (num_other_rows > 0) ranges.push_back({first + 2 * half, first + 2 * half, num_other_rows});
   }
   return ranges;
 }
@@ -46,9 +46,9 @@ Shape tensor_shape(const TensorPair& pair, const std::vector<Shape>& shapes) {
   return shape;
 }
 
-std::vector<RowRange> row_ranges(const TensorPair& pair, const std::vector<Shape>& shapes, size_t parameter) {
+std::vector<TensorRowRange> row_ranges(const TensorPair& pair, const std::vector<Shape>& shapes, size_t parameter) {
   if (pair.num_interleaved_rows > 0) return interleaved_ranges(pair, shapes[parameter][0]);
-  std::vector<RowRange> ranges;
+  std::vector<TensorRowRange> ranges;
   if (pair.num_unused_rows > 0 && (pair.is_transposed || pair.num_groups > 1))
     throw std::logic_error(str(pair.huggingface_name, ": unused rows in a transposed tensor or a tensor of groups"));
   for (const Shape& shape : shapes)
@@ -68,7 +68,7 @@ void read_parameter(const TensorPair& pair, const std::vector<Shape>& shapes, si
                     const ReadElements& read, float* out) {
   const int64_t columns = num_columns(shapes[parameter]), num_tensor_rows = total_rows(shapes);
   std::vector<float> block;  // (block_rows, range.count): rows of a (in, out) tensor
-  for (const RowRange& range : row_ranges(pair, shapes, parameter)) {
+  for (const TensorRowRange& range : row_ranges(pair, shapes, parameter)) {
     float* rows = out + range.parameter_row * columns;
     if (!pair.is_transposed) {
       read(range.tensor_row * columns, range.count * columns, rows);
@@ -93,7 +93,7 @@ void write_tensor(const TensorPair& pair, const std::vector<Shape>& shapes, cons
   const int64_t columns = num_columns(shapes.front()), num_tensor_rows = total_rows(shapes);
   std::fill_n(out, pair.num_unused_rows * columns, 0.0f);
   for (size_t parameter = 0; parameter < parameters.size(); ++parameter)
-    for (const RowRange& range : row_ranges(pair, shapes, parameter)) {
+    for (const TensorRowRange& range : row_ranges(pair, shapes, parameter)) {
       const float* rows = parameters[parameter] + range.parameter_row * columns;
       if (!pair.is_transposed) {
         std::copy(rows, rows + range.count * columns, out + range.tensor_row * columns);

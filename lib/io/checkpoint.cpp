@@ -111,6 +111,16 @@ uint64_t TensorInfo::num_bytes() const {
 }
 
 void write_checkpoint(ByteSink& sink, const std::vector<TensorView>& tensors, Metadata metadata) {
+  const auto require_length = [](uint64_t length) {
+    if (length > kMaxHeaderBytes)
+      throw Error(Exit::failed,
+                  Problem{"checkpoint header", str("at most ", kMaxHeaderBytes, " bytes, the limit of the format"),
+                          count_of(length, "byte"), "the header contains the vocabulary; use a smaller vocabulary"});
+  };
+  // Checked before the header is serialised, which takes several times its size.
+  uint64_t metadata_length = 0;
+  for (const auto& [key, value] : metadata) metadata_length += key.size() + value.size();
+  require_length(metadata_length);
   json checksums = json::object();
   std::vector<TensorInfo> tensor_infos;
   for (const TensorView& t : tensors) {
@@ -134,10 +144,7 @@ void write_checkpoint(ByteSink& sink, const std::vector<TensorView>& tensors, Me
   std::string text = header.dump();
   text.append((8 - text.size() % 8) % 8, ' ');  // the data start at a multiple of 8 bytes
   uint64_t length = text.size();
-  if (length > kMaxHeaderBytes)
-    throw Error(Exit::failed,
-                Problem{"checkpoint header", str("at most ", kMaxHeaderBytes, " bytes, the limit of the format"),
-                        count_of(length, "byte"), "the header contains the vocabulary; use a smaller vocabulary"});
+  require_length(length);
   uint8_t length_bytes[8];
   for (int i = 0; i < 8; ++i) length_bytes[i] = static_cast<uint8_t>(length >> (8 * i));
   sink.write(length_bytes, 8);

@@ -45,10 +45,7 @@ std::string json_excerpt(const Json& value) {
 }
 
 Json parse_json_object(const std::string& text, const std::string& path) {
-  require_sound_json(text, path, "copy the folder again");
-  Json object = Json::parse(text, nullptr, false);
-  if (!object.is_object()) refuse_input(path, "a JSON object", "other text", "copy the folder again");
-  return object;
+  return mh::parse_json_object<Json>(text, path, "copy the folder again");
 }
 
 JsonConfig::JsonConfig(const std::string& text, const std::string& path)

@@ -17,8 +17,8 @@ using Json = nlohmann::ordered_json;
 // longer, since a damaged file may have a value of any size.
 std::string json_excerpt(const Json& value);
 
-// Parses a JSON object. `path`: name of the file for messages. Throws Error(input) for other text and for the faults
-// that require_sound_json() finds.
+// Parses a JSON object from a Hugging Face folder. `path`: name of the file for messages. Throws the errors of
+// mh::parse_json_object().
 Json parse_json_object(const std::string& text, const std::string& path);
 
 class JsonConfig {
@@ -30,9 +30,9 @@ class JsonConfig {
   const std::string& path() const { return path_; }
   bool empty() const { return values_.empty(); }
 
-  // Returns the value of a key, or `default_value` if the key is missing or null. Throws Error(input) for a value whose
-  // type differs from that of `default_value`; a null default accepts every type, and a floating-point default accepts
-  // integers.
+  // Returns the value of a key, or `default_value` if the key is missing or null. Throws Error(input) if the
+  // value and `default_value` have different types; a null default accepts every type, and a floating-point default
+  // accepts integers.
   Json value(const std::string& key, const Json& default_value) const;
   // Returns the value of a key for which null is a value of its own, such as "no window" of sliding_window: nullopt if
   // the key is null, and `if_absent` if the file lacks the key. T: bool, int64_t, double or std::string. Throws

@@ -1,15 +1,8 @@
 // Shards (.mhs): files of tokenised records, described byte by byte in mh-shard(5). A shard is a valid zstd file,
 // written sequentially, so that it can be written to a pipe; a mapped shard allows random access.
 //
-// A record has one sequence of numbers for each field of its kind. The content of a shard is the concatenation of the
-// sequences of all records:
-//   language-model  tokens: a line of text, or a document, with its end-of-line token, which the last line may lack
-//   translation     source, target: a line and its translation, each with an end-of-line token
-//   documents       sentence: the tokens of a sentence; an empty sequence follows the last sentence of each document
-//   examples        first, second, label: the tokens of one or two sentences, and one number, or none if unlabelled
-//   questions       question, context, begins, ends, text, about: see mh-shard(5)
-// Records of the kinds documents, examples and questions contain no special tokens such as [CLS]; special tokens are
-// added when rows of a batch are made from the records.
+// A record has one sequence of numbers for each field of its kind (record_kind.h). The content of a shard is the
+// concatenation of the sequences of all records.
 #pragma once
 
 #include <atomic>
@@ -28,18 +21,12 @@ namespace mh::io {
 
 struct Trailer;  // shard_format.h
 
-constexpr const char* kTextKind = "language-model";
-constexpr const char* kPairsKind = "translation";
-constexpr const char* kDocumentsKind = "documents";
-constexpr const char* kExamplesKind = "examples";
-constexpr const char* kQuestionsKind = "questions";
-
 enum class Side { source, target };
 
 // The header of a shard, written before the first token.
 struct ShardHeader {
-  std::string kind = kTextKind;
-  std::vector<std::string> field_names{"tokens"};
+  std::string kind;  // set by set_kind()
+  std::vector<std::string> field_names;
   int token_bytes = 2;          // size of a token: 2 or 4 bytes, little-endian
   int64_t vocabulary_size = 0;  // number of entries, the exclusive upper bound of tokens
   std::string fingerprint;      // fingerprint of the vocabulary (tokenizer.h)
@@ -62,8 +49,8 @@ struct ShardHeader {
   int64_t vocabulary_size_of(Side s) const { return has_own_vocabulary(s) ? source_vocabulary_size : vocabulary_size; }
   const std::string& fingerprint_of(Side s) const { return has_own_vocabulary(s) ? source_fingerprint : fingerprint; }
   const std::string& tokenizer_of(Side s) const { return has_own_vocabulary(s) ? source_tokenizer : tokenizer; }
-  // Returns the side whose vocabulary the field with index `field` uses.
-  Side side_of(uint64_t field) const { return kind == kPairsKind && field == 0 ? Side::source : Side::target; }
+  // Returns the side whose vocabulary the field with index `field` uses; Side::target for an unknown kind.
+  Side side_of(uint64_t field) const;
   // Returns the exclusive upper bound of the numbers of the field with index `field`.
   int64_t limit_of(uint64_t field) const { return limits.empty() ? vocabulary_size_of(side_of(field)) : limits[field]; }
   // Returns the largest of the exclusive upper bounds of all fields.

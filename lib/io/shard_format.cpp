@@ -80,11 +80,11 @@ namespace {
 // Returns a description of the invalid limits of a header, or "" if the limits are valid.
 std::string limits_fault(const ShardHeader& header, const RecordKind* kind) {
   if (header.limits.empty()) return "";
-  bool are_valid = kind != nullptr && kind->num_token_fields < header.field_names.size() &&
+  bool are_valid = kind != nullptr && kind->num_token_fields() < header.field_names.size() &&
                    header.limits.size() == header.field_names.size();
   for (size_t i = 0; are_valid && i < header.limits.size(); ++i)
     are_valid =
-        header.limits[i] > 0 && header.limits[i] <= (i < kind->num_token_fields ? header.vocabulary_size : INT32_MAX);
+        header.limits[i] > 0 && header.limits[i] <= (i < kind->num_token_fields() ? header.vocabulary_size : INT32_MAX);
   return are_valid ? "" : str("the limits ", json(header.limits).dump(), " in a shard of the kind ", header.kind);
 }
 
@@ -96,7 +96,7 @@ std::string header_fault(const ShardHeader& header) {
     return str(count_of(header.token_bytes, "byte"), " per token, ", header.vocabulary_size, " vocabulary entries, ",
                count_of(header.field_names.size(), "field"));
   const RecordKind* kind = record_kind(header.kind);
-  if (kind != nullptr && header.field_names != kind->field_names)
+  if (kind != nullptr && header.field_names != kind->field_names())
     return str("the kind ", header.kind, " with the fields ", join(header.field_names, ", "));
   if (std::string fault = limits_fault(header, kind); !fault.empty()) return fault;
   if (!header.task.empty() && !json::parse(header.task, nullptr, false).is_object())
@@ -110,6 +110,11 @@ std::string header_fault(const ShardHeader& header) {
   return "";
 }
 
+Side ShardHeader::side_of(uint64_t field) const {
+  const RecordKind* entry = record_kind(kind);
+  return entry != nullptr && field < entry->num_source_fields() ? Side::source : Side::target;
+}
+
 int64_t ShardHeader::largest_limit() const {
   // Does not check the limits; header_fault() checks that each field has a limit.
   return limits.empty() ? std::max(vocabulary_size, source_vocabulary_size) : *std::ranges::max_element(limits);
@@ -120,7 +125,7 @@ void ShardHeader::set_kind(const std::string& name, std::vector<int64_t> field_l
   if (matching_kind == nullptr)
     throw Error(Exit::usage, "shard: expected a known kind of records; found " + name + "; use a kind of mh-shard(5)");
   kind = name;
-  field_names = matching_kind->field_names;
+  field_names = matching_kind->field_names();
   limits = std::move(field_limits);
   token_bytes = largest_limit() <= 65536 ? 2 : 4;
 }

@@ -31,6 +31,7 @@ struct ShardWriter::State {
   std::string seek_table;        // entries of the frames written so far
   uint32_t num_frames = 0;
   const RecordKind* kind;            // null for an unknown kind, whose sequences may have any length
+  std::vector<int64_t> limits;       // exclusive upper bound of the numbers of each field
   uint64_t num_sequence_tokens = 0;  // number of tokens of the current sequence so far
   uint64_t num_previous_tokens = 0;  // number of tokens of the preceding sequence; 0 if there is none
   using Compressor = std::unique_ptr<ZSTD_CCtx, decltype(&ZSTD_freeCCtx)>;
@@ -107,6 +108,7 @@ ShardWriter::ShardWriter(ByteSink& sink, const ShardHeader& header) : state_(std
   if (payload.size() > kMaxShardHeaderBytes)
     refuse_usage("shard header", str("at most ", kMaxShardHeaderBytes, " bytes"), str(payload.size(), " bytes"),
                  "use a smaller vocabulary, which the header contains");
+  for (size_t field = 0; field < header.field_names.size(); ++field) state_->limits.push_back(header.limit_of(field));
   state_->write_skippable(kHeaderMagic, payload);
 }
 
@@ -129,7 +131,7 @@ void ShardWriter::add_tokens(std::span<const int32_t> tokens) {
   State& s = *state_;
   const auto bytes_per_token = static_cast<size_t>(s.header.token_bytes);
   const size_t frame_bytes = kFrameTokens * bytes_per_token;
-  const int64_t limit = s.header.limit_of(s.trailer.num_sequences % s.header.field_names.size());
+  const int64_t limit = s.limits[s.trailer.num_sequences % s.header.field_names.size()];
   while (!tokens.empty()) {
     size_t n = std::min(tokens.size(), (frame_bytes - s.pending_bytes.size()) / bytes_per_token);
     size_t offset = s.pending_bytes.size();
@@ -156,7 +158,7 @@ void ShardWriter::end_sequence() {
                                                   s.num_sequence_tokens, s.num_previous_tokens))
     throw Error(Exit::failed,
                 Problem{str(s.sink.name(), ": record ", s.trailer.num_sequences / s.header.field_names.size() + 1),
-                        s.kind->length_rule,
+                        s.kind->length_rule(),
                         str("a sequence of ", s.num_sequence_tokens, " tokens in the field ",
                             s.header.field_names[s.trailer.num_sequences % s.header.field_names.size()]),
                         "write a sequence of a valid length"});
@@ -173,7 +175,7 @@ void ShardWriter::end_sequence() {
 void ShardWriter::finish() {
   State& s = *state_;
   if (s.num_sequence_tokens > 0 || s.trailer.num_sequences % s.header.field_names.size() != 0 ||
-      (s.kind != nullptr && s.kind->ends_with_empty_sequence && s.num_previous_tokens > 0))
+      (s.kind != nullptr && s.kind->ends_with_empty_sequence() && s.num_previous_tokens > 0))
     throw Error(Exit::failed,
                 "shard: expected a complete last record; found missing sequences; write all fields of the record");
   if (!s.pending_bytes.empty()) s.write_frame();

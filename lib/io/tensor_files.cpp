@@ -33,15 +33,10 @@ class Safetensors : public TensorFile {
 // Reads the index of a Hugging Face folder: returns the names of its files, and inserts the names of its tensors into
 // `tensor_names`.
 std::set<std::string> files_of_index(const std::string& path, std::set<std::string>& tensor_names) {
-  const char* advice = "download or copy the folder again";
-  auto refuse = [&](const std::string& expected, const std::string& found) {
-    refuse_input(path, expected, found, advice);
-  };
-  const std::string text = read_regular_file(path);
-  require_sound_json(text, path, advice);
-  const auto index = nlohmann::json::parse(text, nullptr, false);
+  const char *expected = "JSON with a weight_map from tensors to files", *advice = "download or copy the folder again";
+  const auto index = parse_json<nlohmann::json>(read_regular_file(path), path, expected, advice);
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())
-    refuse("JSON with a weight_map from tensors to files", "other text");
+    refuse_input(path, expected, "JSON without such a weight_map", advice);
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   std::set<std::string> file_names;
   for (const auto& [tensor, file] : index["weight_map"].items()) {
@@ -53,7 +48,7 @@ std::set<std::string> files_of_index(const std::string& path, std::set<std::stri
     tensor_names.insert(tensor);
     file_names.insert(file.get<std::string>());
   }
-  if (file_names.empty()) refuse("a weight_map with tensors", "an empty weight_map");
+  if (file_names.empty()) refuse_input(path, "a weight_map with tensors", "an empty weight_map", advice);
   return file_names;
 }
 

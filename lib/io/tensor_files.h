@@ -29,7 +29,7 @@ class TensorFile {
 };
 
 // Opens a state dict that torch.save wrote in PyTorch 1.6 or later: a zip archive (zip.h) with a pickle (pickle.h).
-// Throws Error(input) for other files, including those of earlier versions.
+// Throws Error(input) for other files, including files of earlier versions.
 std::unique_ptr<TensorFile> open_torch_file(const std::string& path);
 // Opens a safetensors file. Throws Error(input) for other files.
 std::unique_ptr<TensorFile> open_safetensors(const std::string& path);

@@ -28,9 +28,9 @@ struct AnswerOptions {
   int64_t max_answer_tokens = 30;
   double null_threshold = 0;
   void describe(Fields& f) {
-    f.field("best", num_best_answers, "number of highest-scoring answers in the list of best answers to each question",
-            at_least(1));
-    f.field("longest", max_answer_tokens, "maximum length of an answer in tokens", at_least(1));
+    f.field("num_best_answers", num_best_answers,
+            "number of highest-scoring answers in the list of best answers to each question", at_least(1));
+    f.field("max_answer_tokens", max_answer_tokens, "maximum length of an answer in tokens", at_least(1));
     f.field("null_threshold", null_threshold,
             "threshold for questions that may be unanswerable: the empty answer is predicted if its score exceeds the "
             "score of the best other answer by more than this value");

@@ -16,7 +16,8 @@ bool is_ascii_mark(char32_t c) {
   return (c >= U'!' && c <= U'/') || (c >= U':' && c <= U'@') || (c >= U'[' && c <= U'`') || (c >= U'{' && c <= U'~');
 }
 
-// Splits off the punctuation mark at the end of a word, or else the one at the start: "(hi)" becomes "(hi" and ")".
+// Splits off the punctuation mark at the end of a word or, without such a mark, the mark at the start: "(hi)" becomes
+// "(hi" and ")".
 std::vector<std::u32string_view> split_marks(std::u32string_view word) {
   if (word.size() > 1 && is_ascii_mark(word.back()))
     return {word.substr(0, word.size() - 1), word.substr(word.size() - 1)};

@@ -42,8 +42,8 @@ class NgramMatcher {
     size_t position;  // index of its first token
     uint32_t id;      // id of the n-gram in `ngram_ids_`
   };
-  // Replaces the ids of (n - 1)-grams in `reference_ids_` by the ids of n-grams, sets `max_counts_`,
-  // and resets `counts_` to 0.
+  // Replaces the ids of (n - 1)-grams in `reference_ids_` by the ids of n-grams, sets `max_counts_`, and resets
+  // `counts_` to 0.
   void assign_reference_ids(std::span<const TokenIds> references, size_t n);
 
   NgramIds ngram_ids_;

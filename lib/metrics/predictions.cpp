@@ -58,24 +58,15 @@ std::string best_answers_json(const text::Questions& questions, const std::vecto
 }
 
 Predictions read_predictions(const std::string& path) {
-  auto refuse = [&](const std::string& found) {
-    refuse_input(input_name(path), "predictions, a JSON object from the id of each question to the text of an answer",
-                 found, "write the predictions in the format of the official SQuAD scripts");
-  };
+  const std::string expected = "predictions, a JSON object from the id of each question to the text of an answer",
+                    advice = "write the predictions in the format of the official SQuAD scripts";
+  const auto refuse = [&](const std::string& found) { refuse_input(input_name(path), expected, found, advice); };
+  const auto object = parse_json<nlohmann::json>(read_text_file(path), input_name(path), expected, advice);
+  if (!object.is_object()) refuse(object.type_name());
   Predictions predictions;
-  const std::string json = read_text_file(path);
-  require_sound_json(json, input_name(path), "write the predictions again");
-  try {
-    const auto object = nlohmann::json::parse(json);
-    if (!object.is_object()) refuse(object.type_name());
-    for (const auto& [id, text] : object.items()) {
-      if (!text.is_string()) refuse(str("'", id, "': ", text.type_name()));
-      predictions[id] = text.get<std::string>();
-    }
-  } catch (const nlohmann::json::parse_error& error) {
-    refuse(str("invalid JSON at byte ", error.byte));
-  } catch (const nlohmann::json::out_of_range&) {
-    refuse("a number beyond the range of fp64");
+  for (const auto& [id, text] : object.items()) {
+    if (!text.is_string()) refuse(str("'", id, "': ", text.type_name()));
+    predictions[id] = text.get<std::string>();
   }
   return predictions;
 }

@@ -10,7 +10,7 @@
 
 #include "metrics/answers.h"
 #include "metrics/scores.h"
-#include "text/records/classification/examples.h"
+#include "text/records/classification.h"
 
 namespace mh::metrics {
 

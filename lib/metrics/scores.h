@@ -1,6 +1,6 @@
 // Scores of predicted classes, numbers and answers: the metrics of GLUE (Wang et al. 2018) and of SQuAD v1.1 (Rajpurkar
-// et al. 2016), equal to those of scikit-learn 1.9, scipy 1.17 and the official script of SQuAD except for the rounding
-// of the last bits. The true and the predicted values have one entry per row; for spans of different sizes, the
+// et al. 2016). Except for the rounding of the last bits, they equal the scores of scikit-learn 1.9, scipy 1.17 and the
+// official script of SQuAD. The true and the predicted values have one entry per row; for spans of different sizes, the
 // functions throw Error(input). An undefined score is NaN, where those packages raise an error or return NaN.
 //
 //   accuracy   fraction of rows whose predicted class is the true class; NaN without rows

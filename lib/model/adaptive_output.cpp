@@ -7,7 +7,7 @@
 // with h (d) the hidden state, first_b the first entry of band b, E_b (number of entries of band b, w_b), Q_b (w_b, d),
 // C (number of tails, d), and D dropout (model.dropout_tail). The class of band b is entry |E_0| + b - 1 of the head,
 // as in fairseq; in the code released with Transformer-XL it is the b-th entry from the end. h_0 = h, or Q_0 h with
-// model.project_head, as in the code of Transformer-XL. Biases exist only with model.output_bias. With
+// model.first_band_projection, as in the code of Transformer-XL. Biases exist only with model.output_bias. With
 // model.cutoff_factor=1 all widths w_b are d: there are no projections, and one table holds the rows of all bands.
 //
 // With model.tied, E_b is the table of band b of the token embedding. With model.tied_projections, Q_b of a tail is the
@@ -59,7 +59,7 @@ class AdaptiveOutput : public OutputLayer {
       if (o.output_bias) biases_.push_back(add_bias(name(b, ".bias"), num_rows));
     }
     for (size_t b = 0; b < bands_.num_bands(); ++b) {
-      const bool has_projection = !has_one_table && (b == 0 ? o.project_head : !o.tied_projections);
+      const bool has_projection = !has_one_table && (b == 0 ? o.first_band_projection : !o.tied_projections);
       projections_.push_back(
           has_projection ? add_matrix(name(b, ".projection.weight"), band_width(o, b), o.width, projection_init(o))
                          : nullptr);
@@ -180,8 +180,8 @@ class AdaptiveOutput : public OutputLayer {
     return x * factors.flatten(0, 1).index_select(0, positions);
   }
 
-  // Returns the targets (N) of the head's softmax: a target in a tail is replaced by the class of
-  // the tail; a negative target stays negative.
+  // Returns the targets (N) of the head's softmax: a target in a tail is replaced by the class of the tail; a negative
+  // target stays negative.
   at::Tensor head_targets(const at::Tensor& targets, const std::vector<Bands::BandEntries>& band_targets) const {
     at::Tensor result = targets.flatten().to(at::kCPU, at::kLong, false, true);
     for (size_t b = 1; b < band_targets.size(); ++b) result.index_fill_(0, band_targets[b].positions, class_of(b));

@@ -95,11 +95,11 @@ void check_bands(const ModelOptions& o, int64_t vocabulary_size) {
                  "equal model.input_cutoffs and model.output_cutoffs, whose bands share projections",
                  format_cutoffs(o.input_cutoffs) + " and " + format_cutoffs(o.output_cutoffs),
                  "set both keys to the same cutoffs, or set model.tied_projections=false");
-  if (o.project_head && (o.output_cutoffs.empty() || has_one_table))
-    refuse_usage(
-        "model.project_head", "an adaptive softmax with projections",
-        has_one_table ? "model.cutoff_factor=1, without projections" : "a full softmax",
-        str("set model.", has_one_table ? "cutoff_factor above 1" : "output_cutoffs", ", or model.project_head=false"));
+  if (o.first_band_projection && (o.output_cutoffs.empty() || has_one_table))
+    refuse_usage("model.first_band_projection", "an adaptive softmax with projections",
+                 has_one_table ? "model.cutoff_factor=1, without projections" : "a full softmax",
+                 str("set model.", has_one_table ? "cutoff_factor above 1" : "output_cutoffs",
+                     ", or model.first_band_projection=false"));
   if (!o.output_cutoffs.empty() && (o.output_scale != 1 || o.output_soft_cap != 0)) {
     const std::string key = o.output_scale != 1 ? "model.output_scale" : "model.output_soft_cap";
     refuse_usage(key, "a full softmax, whose logits the key changes", "an adaptive softmax",

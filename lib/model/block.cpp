@@ -61,12 +61,12 @@ FeedForward::FeedForward(nn::ParameterList& parameters, const std::string& name,
                             : nullptr;
   };
   if (options.gated_ffn) {
-    gate_weight_ = add_weight(".gate.weight", options.ffn, options.width);
-    gate_bias_ = add_bias(".gate.bias", options.ffn);
+    gate_weight_ = add_weight(".gate.weight", options.ffn_dim, options.width);
+    gate_bias_ = add_bias(".gate.bias", options.ffn_dim);
   }
-  up_weight_ = add_weight(".up.weight", options.ffn, options.width);
-  up_bias_ = add_bias(".up.bias", options.ffn);
-  down_weight_ = add_weight(".down.weight", options.width, options.ffn);
+  up_weight_ = add_weight(".up.weight", options.ffn_dim, options.width);
+  up_bias_ = add_bias(".up.bias", options.ffn_dim);
+  down_weight_ = add_weight(".down.weight", options.width, options.ffn_dim);
   down_bias_ = add_bias(".down.bias", options.width);
 }
 

@@ -89,11 +89,11 @@ class Block {
     attention::Cache* cross = nullptr;
   };
   // Returns the output (B, T, d) of the layer for x (B, T, d). `memory`: (B, m, d), inputs of this layer from earlier
-  // segments, whose keys and values precede those of x; or undefined. `encoder_output`: output of the encoder, required
-  // if the layer has cross-attention. If an interceptor repeats the rows of x for its variants (attention::Variants),
-  // the output has more rows, and the call replaces encoder_output->states and the lengths in encoder_output->mask by
-  // tensors with the rows repeated in the same way. With forward_context.recomputes_layers, the backward pass computes
-  // the activations of the layer again; `caches` and `observer` must then be null.
+  // segments, whose keys and values precede the keys and values of x; or undefined. `encoder_output`: output of the
+  // encoder, required if the layer has cross-attention. If an interceptor repeats the rows of x for its variants
+  // (attention::Variants), the output has more rows, and the call replaces encoder_output->states and the lengths in
+  // encoder_output->mask by tensors with the rows repeated in the same way. With forward_context.recomputes_layers, the
+  // backward pass computes the activations of the layer again; `caches` and `observer` must then be null.
   at::Tensor forward(const at::Tensor& x, const attention::Mask& mask, const nn::ForwardContext& forward_context,
                      const Caches& caches, attention::Observer* observer, const at::Tensor& memory = {},
                      EncoderOutput* encoder_output = nullptr);

@@ -97,8 +97,8 @@ void write_parameters(ByteSink& sink, const nn::ParameterList& parameters, io::M
 // BF16.
 std::optional<at::ScalarType> parameter_scalar_type(io::DType type);
 
-// Copies the tensor `name` of the checkpoint to `destination`. Throws Error(input) if the tensor is missing, or if its
-// shape or type differs from that of `destination`.
+// Copies the tensor `name` of the checkpoint to `destination`. Throws Error(input) if the tensor is missing, or if both
+// tensors differ in shape or type.
 void load_tensor(const io::Checkpoint& checkpoint, const std::string& name, at::Tensor& destination);
 
 // Copies the elements first, …, first + destination.numel() - 1 of the tensor `name`, flattened, to the

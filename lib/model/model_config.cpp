@@ -63,7 +63,7 @@ void BertOptions::describe(Fields& f) {
   f.field("labels", labels,
           "names of the classes, for model.bert.head=classes, in the order of the training shard; []: no names");
   f.field("next_sentence", next_sentence,
-          "with model.bert.head=words, predict also whether the second sentence follows the first");
+          "with model.bert.head=words: predict also whether the second sentence follows the first");
   f.choice("pooler", pooler, {{PoolerKind::tanh, "tanh"}, {PoolerKind::transform, "transform"}},
            "pooler of the task heads classes and number and of next_sentence, for the last hidden state h of the first "
            "token; tanh: tanh(W h + b), as in BERT; transform: norm(activation(W h + b)), as in ModernBERT");
@@ -77,7 +77,7 @@ void ModelOptions::describe(Fields& f) {
   f.field("layers", layers, "number of layers; with backbone encoder-decoder, the number of decoder layers",
           between(1, 10000));
   f.field("width", width, "model width d, the size of hidden states", between(1, kMaxWidth));
-  f.field("ffn", ffn, "inner width of the feed-forward sublayers", between(1, kMaxWidth));
+  f.field("ffn_dim", ffn_dim, "inner width of the feed-forward sublayers", between(1, kMaxWidth));
   f.choice("norm", norm, {{Norm::pre, "pre"}, {Norm::post, "post"}, {Norm::around, "around"}, {Norm::output, "output"}},
            "position of norms; pre: before each sublayer; post: after each residual sum; around: before each sublayer "
            "and on its output, before the residual sum; output: only on the output of each sublayer");
@@ -128,8 +128,8 @@ void ModelOptions::describe(Fields& f) {
           "vocabulary sorted by frequency; []: a single embedding table",
           between(1, 1 << 30));
   f.field("output_cutoffs", output_cutoffs,
-          "adaptive softmax: vocabulary indices that separate the head (the most frequent entries) and the tails; []: "
-          "a single softmax over the vocabulary",
+          "adaptive softmax: vocabulary indices that separate the first cluster (band), of the most frequent entries, "
+          "and the tails; []: a single softmax over the vocabulary",
           between(1, 1 << 30));
   f.field("cutoff_factor", cutoff_factor,
           "factor by which the embedding width shrinks from one cluster (band) of the adaptive input and the adaptive "
@@ -137,8 +137,9 @@ void ModelOptions::describe(Fields& f) {
           between(1, kMaxWidth));
   f.field("tied_projections", tied_projections,
           "use the transposed projections of the adaptive input embedding in the adaptive softmax");
-  f.field("project_head", project_head,
-          "add a projection of size (width, width) before the head of the adaptive softmax, as in Transformer-XL");
+  f.field("first_band_projection", first_band_projection,
+          "add a projection of size (width, width) before the first cluster (band) of the adaptive softmax, as in "
+          "Transformer-XL");
   f.field("scale_embedding", scale_embedding, "multiply token embeddings by the square root of the width");
   f.field("vocabulary_rows", vocabulary_rows, "number of rows of the token embedding; 0: the size of the vocabulary",
           between(0, 1 << 30));
@@ -172,12 +173,16 @@ namespace {
 
 // Returns the names of the backbones that support a key of [model].
 std::vector<std::string> backbones_with(const std::string& key) {
-  static const std::map<std::string, OptionGroup> groups{
-      {"model.input_cutoffs", OptionGroup::adaptive_input},   {"model.output_cutoffs", OptionGroup::adaptive_softmax},
-      {"model.cutoff_factor", OptionGroup::adaptive_softmax}, {"model.tied_projections", OptionGroup::adaptive_softmax},
-      {"model.project_head", OptionGroup::adaptive_softmax},  {"model.dropout_tail", OptionGroup::adaptive_softmax},
-      {"model.output_bias", OptionGroup::output_bias},        {"model.output_scale", OptionGroup::logit_scaling},
-      {"model.output_soft_cap", OptionGroup::logit_scaling},  {"model.residual", OptionGroup::parallel_residual}};
+  static const std::map<std::string, OptionGroup> groups{{"model.input_cutoffs", OptionGroup::adaptive_input},
+                                                         {"model.output_cutoffs", OptionGroup::adaptive_softmax},
+                                                         {"model.cutoff_factor", OptionGroup::adaptive_softmax},
+                                                         {"model.tied_projections", OptionGroup::adaptive_softmax},
+                                                         {"model.first_band_projection", OptionGroup::adaptive_softmax},
+                                                         {"model.dropout_tail", OptionGroup::adaptive_softmax},
+                                                         {"model.output_bias", OptionGroup::output_bias},
+                                                         {"model.output_scale", OptionGroup::logit_scaling},
+                                                         {"model.output_soft_cap", OptionGroup::logit_scaling},
+                                                         {"model.residual", OptionGroup::parallel_residual}};
   const std::vector<std::string> key_parts = split(key, '.');
   if (key_parts.size() > 2) return {key_parts[1]};  // a key of the section model.NAME
   std::vector<std::string> names = backbones().names();

@@ -65,7 +65,7 @@ struct ModelOptions {
   std::string backbone = "decoder";
   int64_t layers = 6;
   int64_t width = 512;
-  int64_t ffn = 2048;
+  int64_t ffn_dim = 2048;
   Norm norm = Norm::pre;
   nn::NormType norm_type = nn::NormType::layer;
   bool norm_bias = true;
@@ -83,7 +83,7 @@ struct ModelOptions {
   std::vector<int64_t> output_cutoffs;
   int64_t cutoff_factor = 4;
   bool tied_projections = false;
-  bool project_head = false;
+  bool first_band_projection = false;
   bool scale_embedding = true;
   int64_t vocabulary_rows = 0;
   bool score_padded_rows = false;

@@ -32,7 +32,7 @@ constexpr std::array<int64_t, 5> kCutoffs = {1301, 1823, 2399, 2903, 3461};
 
 // Returns the assignments that set the sizes of all models.
 const Settings& base_settings() {
-  static const Settings settings{"model.layers=1",     str("model.width=", kWidth), "model.ffn=1009",
+  static const Settings settings{"model.layers=1",     str("model.width=", kWidth), "model.ffn_dim=1009",
                                  "attention.heads=22", "attention.head_size=106",   "attention.value_size=107"};
   return settings;
 }
@@ -227,7 +227,7 @@ std::vector<ListedTensor> backbone_tensors(const std::string& backbone) {
   // Excludes the options that `settings` sets below, and the options that only change numbers of layers or rows.
   std::erase_if(fields, [](const auto& field) {
     static const std::set<std::string> fixed_options{"backbone", "layers",      "encoder_layers", "width",
-                                                     "ffn",      "source_rows", "vocabulary_rows"};
+                                                     "ffn_dim",  "source_rows", "vocabulary_rows"};
     return fixed_options.contains(field.key.substr(field.key.rfind('.') + 1));
   });
   Settings settings = base_settings();

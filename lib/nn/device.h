@@ -18,10 +18,10 @@ enum class Dtype : uint8_t;
 
 namespace mh::nn {
 
-// Returns the device for the value of --device. auto: the first GPU, or the CPU if there is no GPU; if
-// there is a GPU but the CUDA libraries cannot be loaded, the CPU, with a warning that gives the reason. cpu: the CPU.
-// cuda: the first GPU; throws Error(device) with the reason if the GPU cannot be used. Must be called before the first
-// tensor is created: LibTorch checks for CUDA once and caches a negative result.
+// Returns the device for the value of --device. auto: the first GPU, or the CPU if there is no GPU; if there is a GPU
+// but the CUDA libraries cannot be loaded, the CPU, with a warning that gives the reason. cpu: the CPU. cuda: the first
+// GPU; throws Error(device) with the reason if the GPU cannot be used. Must be called before the first tensor is
+// created: LibTorch checks for CUDA once and caches a negative result.
 at::Device choose_device(const std::string& device_option);
 
 // Returns the number of GPUs that the driver reports; 0 without a driver. The first call in a process initialises the

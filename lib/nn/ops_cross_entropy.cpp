@@ -170,9 +170,9 @@ LossesAndGradients compute_losses(const CrossEntropyInput& input, NeedsGradient 
   for (int64_t begin = 0; begin < n; begin += slice_size) {
     const int64_t num_rows = std::min(slice_size, n - begin);
     at::Tensor hidden = input.hidden.narrow(0, begin, num_rows);
-    const ScaledLogits scaled =
+    const ScaledLogits scaled_logits =
         scale_slice(product_nt(hidden, weight, bias), input.targets.scaling, needs_gradient.any());
-    at::Tensor logits = scaled.logits;
+    at::Tensor logits = scaled_logits.logits;
     at::Tensor losses = result.losses.narrow(0, begin, num_rows);
     const at::Tensor device_targets = input.targets.device_targets.narrow(0, begin, num_rows);
     if (gpu && dtype_of(logits.scalar_type())) {
@@ -184,7 +184,8 @@ LossesAndGradients compute_losses(const CrossEntropyInput& input, NeedsGradient 
       compute_fallback_losses(logits, device_targets, label_smoothing, needs_gradient.any(), losses);
     }
     if (!needs_gradient.any()) continue;
-    const at::Tensor dlogits = scaled.gradient(logits, hidden.scalar_type());  // the logits are now their gradient
+    const at::Tensor dlogits =
+        scaled_logits.gradient(logits, hidden.scalar_type());  // the logits are now their gradient
     if (needs_gradient.hidden) result.dhidden.narrow(0, begin, num_rows).copy_(product_nn(dlogits, weight));
     if (needs_gradient.weight) {
       at::Tensor dweight = result.dweight.narrow(0, 0, vocabulary_size), slice_dweight = product_tn(dlogits, hidden);

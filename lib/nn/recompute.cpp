@@ -73,10 +73,10 @@ struct Recompute : torch::autograd::Function<Recompute> {
     variable_list differentiable;
     for (const at::Tensor& x : arguments)
       if (x.requires_grad()) differentiable.push_back(x);
-    const variable_list computed =
+    const variable_list computed_gradients =
         torch::autograd::grad({output}, differentiable, output_gradients, std::nullopt, false, true);
     variable_list gradients;
-    auto next = computed.begin();
+    auto next = computed_gradients.begin();
     for (const at::Tensor& x : arguments) gradients.push_back(x.requires_grad() ? *next++ : at::Tensor());
     gradients.resize(gradients.size() + 3);  // undefined gradients of the other arguments of forward()
     return gradients;

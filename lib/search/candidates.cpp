@@ -107,7 +107,7 @@ BestCandidates best_candidates(const at::Tensor& logits, int64_t count, const st
   for (int32_t token : excluded_tokens) allowed_logits.select(1, token).fill_(-INFINITY);
   allowed_logits = allowed_logits.view({num_rows, num_blocks, kBlockLogits});
   const int64_t num_selected_blocks = std::min(count, num_blocks);
-  // The selected blocks are sorted by token, so that of two equal logits, the logit of the smaller token comes first.
+  // The selected blocks are sorted by token, so the smaller token comes first if two logits are equal.
   const at::Tensor block_indices =
       std::get<0>(std::get<1>(largest_first(allowed_logits.amax(2), num_selected_blocks)).sort(1)).unsqueeze(2);
   const at::Tensor tokens = block_indices * kBlockLogits + at::arange(kBlockLogits, block_indices.options());

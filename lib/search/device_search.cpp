@@ -123,8 +123,8 @@ class DeviceSearch {
     Extensions result;
     const at::Tensor lse = candidates.lse.view({num_sentences(), old_rows_per_sentence});
     result.lse_sums = lse.sum(1, true);
-    // (S, W, candidates_per_row): the candidates of each row, sorted by token, so that of two equal log-probabilities,
-    // that of the smaller token comes first.
+    // (S, W, candidates_per_row): the candidates of each row, sorted by token, so the smaller token comes first if two
+    // log-probabilities are equal.
     auto [tokens, order] = candidates.tokens.view({num_sentences(), old_rows_per_sentence, candidates_per_row}).sort(2);
     at::Tensor log_p = candidates.logits.view({num_sentences(), old_rows_per_sentence, candidates_per_row})
                            .gather(2, order)

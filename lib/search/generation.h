@@ -2,9 +2,9 @@
 //
 // Texts whose prompts have the same number of tokens are generated together, as the rows of a batch. Such a batch needs
 // no padding, and all its rows are at the same position, so that every attention stage and position encoding computes
-// what it computes for a text on its own. The first forward pass reads each prompt once; its row is then repeated for
-// the samples of the prompt. Each of the following passes reads the weights once for all rows. A finished text leaves
-// the batch.
+// the same result as for a batch of one text. The first forward pass reads each prompt once; its row is then repeated
+// for the samples of the prompt. Each of the following passes reads the weights once for all rows. A finished text
+// leaves the batch.
 //
 // The tokens of a text do not depend on the other texts of its batch: the random stream depends only on the seed and
 // the sample number, and on a CPU the logits have the same bits in every batch (nn::DecodingProducts), if all layers

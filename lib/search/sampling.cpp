@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kFirstSorted = 64;  // number of tokens that are sorted first
 constexpr size_t kGrowth = 8;        // factor of the number of sorted tokens from one sort to the next
-// std::partial_sort is faster than std::sort if it sorts less than this part of the tokens.
+// std::partial_sort is faster than std::sort if it sorts less than 1 / kPartialSortDivisor of the tokens.
 constexpr size_t kPartialSortDivisor = 8;
 
 // Orders tokens by descending logits, equal logits by token.
@@ -25,7 +25,8 @@ struct ComesBefore {
   }
 };
 
-// Tokens in the order of ComesBefore, which no two tokens share, so that it does not depend on the sorting algorithm.
+// Tokens in the order of ComesBefore, in which no two tokens are equal, so the result does not depend on the sorting
+// algorithm.
 // Only the part of the order that is read is sorted.
 class DescendingTokens {
  public:
@@ -94,8 +95,8 @@ int32_t sample_token(std::span<const float> logits, double temperature, int64_t 
   const auto sum_of_weights = [&](const std::vector<int32_t>& tokens) {
     return std::accumulate(tokens.begin(), tokens.end(), 0.0, [&](double sum, int32_t t) { return sum + weight(t); });
   };
-  // The threshold is a part of the sum in descending order. The sum in any order differs from that by at most about
-  // 2 n epsilon in relative terms, and needs no sorting; it decides the token in all but very few draws.
+  // The threshold is a fraction of the sum in descending order. A sum in any other order needs no sorting, has a
+  // relative difference of at most about 2 n epsilon, and decides the token in all but very few draws.
   const double uniform = random.uniform(), approximate_threshold = uniform * sum_of_weights(order.partly_sorted());
   const double error = 4 * static_cast<double>(order.size() + 1) * std::numeric_limits<double>::epsilon();
   if (const int32_t token = token_above({approximate_threshold * (1 - error), approximate_threshold * (1 + error)});

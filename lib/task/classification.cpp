@@ -126,7 +126,7 @@ class Classification : public Task {
  public:
   std::unique_ptr<Task> clone() const override { return std::make_unique<Classification>(*this); }
   const char* prediction_noun() const override { return "classes or numbers"; }
-  const char* record_kind() const override { return io::kExamplesKind; }
+  const char* record_kind() const override { return text::kExamplesKind; }
   bool serves(const model::ModelOptions& model_options) const override {
     return model::example_type_of(model_options) == model::ExampleType::examples &&
            (model_options.bert.head == "classes" || model_options.bert.head == "number");
@@ -172,15 +172,15 @@ class Classification : public Task {
     const ExampleTask task = text::task_of(records.header(), name);
     check_labels(task, options.bert, name);
     require_segments(special_tokens.num_segments(task.num_sentences), options, name);
-    const auto examples =
-        std::make_shared<const text::ClassificationExamples>(records.sequences(), task, tokenizer, options.block);
+    const auto examples = std::make_shared<const text::ClassificationExamples>(records.sequences(), task, tokenizer,
+                                                                               options.sequence_length);
     if (const int64_t num_unlabelled = examples->num_unlabelled(); options.is_training && num_unlabelled > 0)
       refuse_input(name, "a label for each training example",
                    str(num_unlabelled, " of ", count_of(examples->size(), "example"), " without a label"),
                    "use a shard whose examples all have labels");
     if (const int64_t num_truncated = examples->num_truncated(); num_truncated > 0)
       log_info(str("truncated ", with_commas(num_truncated), " of ", count_of(examples->size(), "row"), " of ", name,
-                   " to ", count_of(options.block, "token")));
+                   " to ", count_of(options.sequence_length, "token")));
     return std::make_unique<ClassificationDataset>(examples, special_tokens.padding_id, name);
   }
 };

@@ -18,7 +18,7 @@ class TextDataset : public Dataset {
  public:
   explicit TextDataset(data::Text text) : text_(std::move(text)) {}
   const data::Text& corpus() const override { return text_; }
-  std::string name() const override { return io::kTextKind; }
+  std::string name() const override { return text::kTextKind; }
   Evaluation evaluate(model::LanguageModel& model, const EvaluationOptions& options) const override {
     return evaluation_of(
         task::score(model, text_, options.scoring, {{}, options.on_progress, options.observer, options.group}));
@@ -32,7 +32,7 @@ class LanguageModelling : public Task {
  public:
   std::unique_ptr<Task> clone() const override { return std::make_unique<LanguageModelling>(*this); }
   const char* prediction_noun() const override { return "tokens of a text"; }
-  const char* record_kind() const override { return io::kTextKind; }
+  const char* record_kind() const override { return text::kTextKind; }
   bool serves(const model::ModelOptions& model_options) const override {
     return model::example_type_of(model_options) == model::ExampleType::text;
   }

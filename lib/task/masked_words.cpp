@@ -3,7 +3,7 @@
 //
 // Scores: word_accuracy, the fraction of masked words that are predicted correctly; with model.bert.next_sentence also
 // next_accuracy, the fraction of rows with a correct next-sentence prediction.
-#include "task/masked_words.h"
+#include "text/records/masked_words.h"
 
 #include <algorithm>
 #include <limits>
@@ -16,7 +16,6 @@
 #include "nn/aten.h"
 #include "task/example_dataset.h"
 #include "text/encoder_vocabulary.h"
-#include "text/records/masked_words.h"
 #include "text/tokenizers.h"
 
 namespace mh::task {
@@ -108,7 +107,7 @@ class WordTally : public ExampleTally {
 class MaskedWordsDataset : public ExampleDataset {
  public:
   using ExampleDataset::ExampleDataset;
-  std::string name() const override { return io::kDocumentsKind; }
+  std::string name() const override { return text::kDocumentsKind; }
   std::vector<std::string> score_names() const override { return {"word_accuracy", "next_accuracy"}; }
 
  protected:
@@ -119,7 +118,7 @@ class MaskedWords : public Task {
  public:
   std::unique_ptr<Task> clone() const override { return std::make_unique<MaskedWords>(*this); }
   const char* prediction_noun() const override { return "masked words"; }
-  const char* record_kind() const override { return io::kDocumentsKind; }
+  const char* record_kind() const override { return text::kDocumentsKind; }
   bool serves(const model::ModelOptions& model_options) const override {
     return model::example_type_of(model_options) == model::ExampleType::examples && model_options.bert.head == "words";
   }
@@ -133,17 +132,17 @@ class MaskedWords : public Task {
 
   const char* section() const override { return "mlm"; }
   void describe(Fields& f) override { options_.describe(f); }
-  void check(int64_t long_block) const override {
-    if (options_.max_long_predictions > 0 && long_block == 0)
-      refuse_usage("mlm.long_predictions", "0, unless train.batch.long_block is set",
+  void check(int64_t long_sequence_length) const override {
+    if (options_.max_long_predictions > 0 && long_sequence_length == 0)
+      refuse_usage("mlm.long_predictions", "0, unless train.batch.long_sequence_length is set",
                    str(options_.max_long_predictions),
-                   "set train.batch.long_block, or use mlm.max_predictions instead");
+                   "set train.batch.long_sequence_length, or use mlm.max_predictions instead");
   }
   // If the configuration is from a version without the key mlm.long_predictions, sets this key to mlm.max_predictions,
-  // which was the limit of these versions for rows of train.batch.long_block tokens as well.
-  void set_legacy_defaults(Config& config, int64_t long_block) const override {
+  // which was the limit of these versions for rows of train.batch.long_sequence_length tokens as well.
+  void set_legacy_defaults(Config& config, int64_t long_sequence_length) const override {
     const auto stored_keys = config.keys_below(section());
-    if (long_block == 0 || stored_keys.empty() ||
+    if (long_sequence_length == 0 || stored_keys.empty() ||
         std::find(stored_keys.begin(), stored_keys.end(), "long_predictions") != stored_keys.end())
       return;
     text::PretrainingOptions options;
@@ -152,12 +151,14 @@ class MaskedWords : public Task {
   }
   std::optional<int64_t> max_predictions() const override { return options_.max_predictions; }
   // Returns a copy of the task whose mlm.max_predictions is mlm.long_predictions or, if mlm.long_predictions is 0,
-  // min(mlm.max_predictions, block) · long_block / block, rounded up.
-  std::unique_ptr<Task> clone_for_long_rows(int64_t block, int64_t long_block) const override {
+  // min(mlm.max_predictions, sequence_length) · long_sequence_length / sequence_length, rounded up.
+  std::unique_ptr<Task> clone_for_long_rows(int64_t sequence_length, int64_t long_sequence_length) const override {
     auto task = std::make_unique<MaskedWords>(*this);
-    const int64_t max_predictions = std::min(options_.max_predictions, block);  // at most one prediction per token
-    task->options_.max_predictions = options_.max_long_predictions > 0 ? options_.max_long_predictions
-                                                                       : ceil_div(max_predictions * long_block, block);
+    const int64_t max_predictions =
+        std::min(options_.max_predictions, sequence_length);  // at most one prediction per token
+    task->options_.max_predictions = options_.max_long_predictions > 0
+                                         ? options_.max_long_predictions
+                                         : ceil_div(max_predictions * long_sequence_length, sequence_length);
     return task;
   }
 
@@ -171,10 +172,10 @@ class MaskedWords : public Task {
     const text::EncoderTokens special_tokens = text::encoder_tokens(tokenizer, records.name());
     text::PretrainingOptions options = options_;
     options.next_sentence = dataset_options.bert.next_sentence;
-    options.max_length = dataset_options.block;
+    options.max_length = dataset_options.sequence_length;
     if (options.next_sentence) require_segments(special_tokens.num_segments(2), dataset_options, records.name());
     constexpr uint64_t kScoringSeed = 1;
-    return masked_words_of(data::Examples(
+    return std::make_unique<MaskedWordsDataset>(data::Examples(
         std::make_shared<DocumentSource>(records.sequences(), tokenizer, options,
                                          dataset_options.is_training ? dataset_options.seed : kScoringSeed),
         special_tokens.padding_id));
@@ -188,9 +189,5 @@ const Registration<MaskedWords> masked_words_entry(tasks(), "masked-words",
                                                    "prediction of masked words and next sentences of documents");
 
 }  // namespace
-
-std::unique_ptr<Dataset> masked_words_of(data::Examples examples) {
-  return std::make_unique<MaskedWordsDataset>(std::move(examples));
-}
 
 }  // namespace mh::task

@@ -101,7 +101,7 @@ class QuestionsDataset : public ExampleDataset {
         questions_(questions),
         options_(options),
         shard_name_(std::move(shard_name)) {}
-  std::string name() const override { return io::kQuestionsKind; }
+  std::string name() const override { return text::kQuestionsKind; }
   void require_targets() const override {
     require_any_target(
         std::ranges::any_of(questions_->questions(),
@@ -138,7 +138,7 @@ class Questions : public Task {
  public:
   std::unique_ptr<Task> clone() const override { return std::make_unique<Questions>(*this); }
   const char* prediction_noun() const override { return "answers"; }
-  const char* record_kind() const override { return io::kQuestionsKind; }
+  const char* record_kind() const override { return text::kQuestionsKind; }
   bool serves(const model::ModelOptions& model_options) const override {
     return model::example_type_of(model_options) == model::ExampleType::examples && model_options.bert.head == "span";
   }
@@ -170,7 +170,7 @@ class Questions : public Task {
     const text::Tokenizer& tokenizer = *tokenizers.target;
     const text::EncoderTokens special_tokens = text::encoder_tokens(tokenizer, name);
     text::WindowOptions windows = options_.windows;
-    windows.max_length = options.block;
+    windows.max_length = options.sequence_length;
     windows.check(special_tokens.num_special_tokens(2));
     require_segments(special_tokens.num_segments(2), options, name);
     const auto questions = std::make_shared<const text::Questions>(

@@ -7,6 +7,7 @@
 #include "base/json_types.h"
 #include "base/text.h"
 #include "io/record_kind.h"
+#include "text/records/classification.h"
 
 namespace mh::task {
 
@@ -35,7 +36,7 @@ const data::Pairs& Dataset::require_pairs(const std::string& options, const std:
 nlohmann::ordered_json Dataset::columns() const { return nlohmann::ordered_json::object(); }
 
 std::vector<std::string> Task::head_assignments(const io::ShardHeader& header, const std::string& name) const {
-  io::require_kind(header, name, io::kExamplesKind);
+  io::require_kind(header, name, text::kExamplesKind);
   return {};
 }
 
@@ -71,8 +72,8 @@ std::unique_ptr<Task> task_of_kind(const std::string& kind, const std::string& s
 const std::vector<ScoreSpec>& all_scores() {
   static const std::vector<ScoreSpec> all = [] {
     std::vector<ScoreSpec> unique_scores;
-    for (const io::RecordKind& kind : io::record_kinds())
-      if (const auto task = find_task([&](const Task& t) { return t.record_kind() == kind.name; }); task != nullptr)
+    for (const std::string& kind : io::record_kind_names())
+      if (const auto task = find_task([&](const Task& t) { return t.record_kind() == kind; }); task != nullptr)
         for (const ScoreSpec& score : task->scores())
           if (std::ranges::find(unique_scores, score.name, &ScoreSpec::name) == unique_scores.end())
             unique_scores.push_back(score);

@@ -61,7 +61,7 @@ constexpr const char* kBestAnswers = "best-answers";
 Evaluation evaluation_of(const NllSum& score);
 
 struct EvaluationOptions {
-  data::ScoringOptions scoring = {};     // for a text, scoring.block must be above 0
+  data::ScoringOptions scoring = {};     // for a text, scoring.sequence_length must be above 0
   std::string metric = "loss";           // name of a score that evaluate() must compute; "loss": no further score
   DecodingOptions decoding = {};         // options of scores that need decoding
   std::string model_name = "the model";  // name of the model in errors, such as the path of its checkpoint
@@ -112,8 +112,8 @@ class Dataset {
 // Options of Task::open().
 struct DatasetOptions {
   model::BertOptions bert;
-  int64_t block = 512;  // maximum number of tokens in an example
-  uint64_t seed = 1;    // seed of masks and sampled rows in training
+  int64_t sequence_length = 512;  // maximum number of tokens in an example
+  uint64_t seed = 1;              // seed of masks and sampled rows in training
   // true: training. Unlabelled examples are an error, and a question whose answer is not in the paragraph has no rows.
   // false: scoring. Masks are drawn with seed 1, so that all models are scored on the same masked words.
   bool is_training = false;
@@ -124,7 +124,7 @@ struct TaskTraits {
   bool has_perplexity = false;  // whether the loss is in nats per token, so that exp(loss) is a perplexity
   // Whether rows are consecutive parts of a text, so that streams, memory and rows of any length are possible.
   bool has_text_order = false;
-  bool counts_rows = false;       // whether the keys train.batch.rows, bucket_updates and long_block apply
+  bool counts_rows = false;       // whether the keys train.batch.rows, bucket_updates and long_sequence_length apply
   const char* row_noun = "rows";  // plural noun for the rows in messages
 };
 
@@ -147,16 +147,19 @@ class Task {
   virtual void describe(Fields& /*f*/) {}
   // Returns whether the options affect scores, so that tools that score a model accept them.
   virtual bool options_affect_scores() const { return false; }
-  // Throws Error(usage) if an option of the task contradicts train.batch.long_block.
-  virtual void check(int64_t /*long_block*/) const {}
+  // Throws Error(usage) if an option of the task contradicts train.batch.long_sequence_length.
+  virtual void check(int64_t /*long_sequence_length*/) const {}
   // Sets the options that a configuration of an earlier version lacks to values that reproduce the behaviour of that
   // version.
-  virtual void set_legacy_defaults(Config& /*config*/, int64_t /*long_block*/) const {}
+  virtual void set_legacy_defaults(Config& /*config*/, int64_t /*long_sequence_length*/) const {}
   // Returns the maximum number of predicted tokens in a row; nullopt if the options of the task have no such limit.
   virtual std::optional<int64_t> max_predictions() const { return {}; }
-  // Returns a copy of the task for the second phase of training, in which rows have `long_block` tokens
-  // (train.batch.long_block) instead of `block` tokens.
-  virtual std::unique_ptr<Task> clone_for_long_rows(int64_t /*block*/, int64_t /*long_block*/) const { return clone(); }
+  // Returns a copy of the task for the second phase of training, in which rows have `long_sequence_length` tokens
+  // (train.batch.long_sequence_length) instead of `sequence_length` tokens.
+  virtual std::unique_ptr<Task> clone_for_long_rows(int64_t /*sequence_length*/,
+                                                    int64_t /*long_sequence_length*/) const {
+    return clone();
+  }
 
   // Returns configuration assignments, such as "model.bert.head='classes'", that give a model an output head for the
   // shard `name`. Throws Error(input) for a shard of a text or of sentence pairs.
@@ -169,9 +172,9 @@ class Task {
   // Opens the records of a shard as a dataset. The records and the tokenizers must outlive the dataset. Logs how many
   // records are truncated or left out. Throws Error(input) if the shard is damaged, if the tokenizer of examples is not
   // WordPiece, if the classes differ from the classes of the model, or if labels are missing in training. Throws
-  // Error(usage) if model.bert.classes is 0 for a shard of classes, if options.block leaves no room for text, if rows
-  // have two segments and the model supports one, or if next-sentence prediction has only one document. The tokens of a
-  // text are verified only when they are read.
+  // Error(usage) if model.bert.classes is 0 for a shard of classes, if options.sequence_length leaves no room for text,
+  // if rows have two segments and the model supports one, or if next-sentence prediction has only one document. The
+  // tokens of a text are verified only when they are read.
   virtual std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,
                                         const DatasetOptions& options) const = 0;
 };

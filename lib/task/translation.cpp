@@ -1,6 +1,8 @@
 // The task "translation": predicts the target of a sentence pair from the source.
 //
 // Scores: bleu, of the model's translations of the sources, with the targets as references.
+#include "text/records/translation.h"
+
 #include <algorithm>
 
 #include "data/pairs.h"
@@ -22,7 +24,7 @@ class PairsDataset : public Dataset {
   PairsDataset(data::Pairs pairs, const SourceTargetTokenizers& tokenizers, std::string shard_name)
       : pairs_(std::move(pairs)), tokenizers_(tokenizers), shard_name_(std::move(shard_name)) {}
   const data::Pairs& corpus() const override { return pairs_; }
-  std::string name() const override { return io::kPairsKind; }
+  std::string name() const override { return text::kPairsKind; }
   void check(model::LanguageModel& model) const override {
     model.require_length("the longest sentence of " + shard_name_, pairs_.max_length());
   }
@@ -59,7 +61,7 @@ class Translation : public Task {
  public:
   std::unique_ptr<Task> clone() const override { return std::make_unique<Translation>(*this); }
   const char* prediction_noun() const override { return "translations"; }
-  const char* record_kind() const override { return io::kPairsKind; }
+  const char* record_kind() const override { return text::kPairsKind; }
   bool serves(const model::ModelOptions& model_options) const override {
     return model::example_type_of(model_options) == model::ExampleType::pairs;
   }

@@ -38,8 +38,8 @@ std::vector<BertCharacter> bert_characters(std::string_view text, const BertNorm
 
 bool is_bert_punctuation(char32_t c);
 
-// Returns the lower case of Unicode 16.0, if it is one character; U+0130, whose lower case is two, gives a character of
-// its own.
+// Returns the simple lower-case mapping of Unicode 16.0. For U+0130, whose full lower case is i and U+0307, returns i;
+// callers handle U+0130 themselves.
 char32_t simple_lower_case(char32_t c);
 
 // Calls visit(std::span<const BertCharacter>) for every word of a normalised text.

@@ -12,8 +12,9 @@ void BertVocabularyOptions::check() const {
   if (vocabulary_path.empty() == wordpiece_path.empty())
     refuse_usage("--vocab", "either --vocab (a wordpiece vocabulary or a model) or --wordpiece (BERT's vocab.txt)",
                  vocabulary_path.empty() ? "neither" : "both",
-                 vocabulary_path.empty() ? "make a vocabulary for --vocab with mh-prep vocab --type wordpiece"
-                                         : "leave --vocab or --wordpiece out");
+                 vocabulary_path.empty()
+                     ? "make a vocabulary for --vocab with mh-prep vocab --type wordpiece --size 30000"
+                     : "leave --vocab or --wordpiece out");
   if (!wordpiece_path.empty()) {
     if (std::filesystem::is_directory(wordpiece_path))
       refuse_text_options("--wordpiece", wordpiece_path, cased, strip_accents);

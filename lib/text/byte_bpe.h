@@ -87,8 +87,7 @@ std::unique_ptr<ByteBpeTokenizer> make_byte_bpe_tokenizer(std::vector<Piece> pie
 void count_byte_bpe_words(std::string_view text, WordMap<uint64_t>& counts);
 constexpr int64_t kMinByteBpeSize = 257;  // <|endoftext|> and a piece for each byte
 
-// Learns a vocabulary from words and their counts, piece for piece and merge for merge equal to that of tokenizers
-// 0.22:
+// Learns a vocabulary from words and their counts. Its pieces and merges equal the result of tokenizers 0.22:
 //   ByteLevelBPETokenizer(add_prefix_space=False).train(FILES, vocab_size=max_size, min_frequency=min_count,
 //                                                       special_tokens=["<|endoftext|>"])
 // The rules of that package (its bpe/trainer.rs, and experiments with version 0.22.1):
@@ -100,8 +99,8 @@ constexpr int64_t kMinByteBpeSize = 257;  // <|endoftext|> and a piece for each 
 //     not, then the joined pieces in the order of the joins. max_size counts them all; the package gives 257 pieces for
 //     a smaller size.
 //   - The pair of the highest count is joined next; among equal counts, the pair of the lowest ids, left symbol first
-//     (bpe_trainer.h). Learning ends at `max_size` pieces, or if no pair has a count of `min_count`; a count of 0 is
-//     never joined. The package has the default 2 for min_frequency, mh-prep 1 for --min-count.
+//     (bpe_trainer.h). Learning ends at `max_size` pieces, or if no pair has a count of at least `min_count`; a pair
+//     of count 0 is never joined. The package has the default 2 for min_frequency, mh-prep 1 for --min-count.
 //   - A join whose result already is a piece adds a merge but no piece.
 // The counts of the pieces are 0, so that a vocabulary keeps its fingerprint through vocab.json and merges.txt.
 // Requires max_size >= kMinByteBpeSize.

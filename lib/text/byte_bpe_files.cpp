@@ -14,9 +14,8 @@
 namespace mh::text {
 
 NumberedPieces read_numbered_pieces(const std::string& bytes, const std::string& name) {
-  const std::string_view json = validate_text(bytes, name);
-  require_sound_json(json, name, "copy the file again");
-  return numbered_pieces(nlohmann::json::parse(json, nullptr, false), name);
+  validate_text(bytes, name);
+  return numbered_pieces(parse_json_object<nlohmann::json>(bytes, name, "copy the file again"), name);
 }
 
 namespace {

@@ -52,7 +52,8 @@ EncoderTokens encoder_tokens(const Tokenizer& tokenizer, const std::string& name
   if (json == nullptr)
     refuse_input(name, "a vocabulary of an encoder, of the type wordpiece or tokenizer-json",
                  "a vocabulary of the type " + tokenizer.type(),
-                 "make the vocabulary with mh-prep vocab --type wordpiece, or use the vocabulary of an encoder");
+                 "make the vocabulary with mh-prep vocab --type wordpiece --size 30000, or use the vocabulary of an "
+                 "encoder");
   const EncoderTokens tokens{.padding_id = special_id(*json, kPaddingPieces),
                              .begin_id = json->begin_id(),
                              .separator_id = json->end_id(),

@@ -1,6 +1,6 @@
-// What the input sequences of encoders need from a vocabulary: the special tokens around texts, such as [CLS] and [SEP]
-// of BERT or <s> and </s> of RoBERTa, the tokens that continue a word, and the bytes of a text that a token encodes.
-// The types wordpiece and tokenizer-json have them.
+// Properties of a vocabulary that the input sequences of encoders need: the special tokens around texts, such as [CLS]
+// and [SEP] of BERT or <s> and </s> of RoBERTa, the tokens that continue a word, and the bytes of a text that a token
+// encodes. Vocabularies of the types wordpiece and tokenizer-json have these properties.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ struct EncoderTokens {
 EncoderTokens encoder_tokens(const Tokenizer& tokenizer, const std::string& name);
 
 // Returns, for each token, whether it continues a word: in a vocabulary of the type wordpiece, if its piece starts with
-// ##; in one of the type tokenizer-json, unless its piece starts with the mark of a space.
+// ##; in a vocabulary of the type tokenizer-json, unless its piece starts with the mark of a space.
 std::vector<bool> word_continuations(const Tokenizer& tokenizer);
 
 // Appends the tokens of a text and the byte range of each token, without white space at both ends, and extended to

@@ -20,7 +20,7 @@ namespace mh::text {
 
 namespace {
 
-constexpr const char* kCopyTokenizerJson = "copy tokenizer.json from the source of the model";
+constexpr const char* kCopyTokenizerJson = "add the tokenizer.json of the model to the folder";
 
 // Tokenizers of transformers that put bos_token in front of a text unless add_bos_token of tokenizer_config.json is
 // false.
@@ -140,7 +140,7 @@ class FolderReader {
         default_tokens[id] = {kSpecialToken, kSpecialPieceRoles[i]};
       if (const std::string token = configured_token(kSpecialPieceRoles[i]);
           !token.empty() && token != kSpecialPieces[i])
-        refuse_input(config_.path() + ": " + kSpecialPieceRoles[i], kSpecialPieces[i], token,
+        refuse_input(path_of_role(kSpecialPieceRoles[i]) + ": " + kSpecialPieceRoles[i], kSpecialPieces[i], token,
                      "use a model with BERT's names of special tokens, which multihead requires");
     }
     assign_roles(default_tokens);
@@ -273,9 +273,9 @@ class FolderReader {
       const std::string piece = configured_token(role);
       const int64_t id = piece.empty() ? model_id : id_of(piece);
       if (id < 0 || id >= tokenizer.size())
-        refuse_input(folder_ + ": " + role, "a piece of tokenizer.model",
+        refuse_input(path_of_role(role) + ": " + role, "a piece of tokenizer.model",
                      piece.empty() ? "none" : str("'", piece, "', ", id < 0 ? "which is no piece" : "an added token"),
-                     kCopyTokenizerJson);
+                     str(piece.empty() ? "set " : "correct ", role, ", or ", kCopyTokenizerJson));
       return static_cast<int32_t>(id);
     };
     const int32_t begin_id =
@@ -394,10 +394,19 @@ class FolderReader {
     return token.empty() ? token_text(special_tokens_map_.value(role, nullptr)) : token;
   }
 
-  void assign_role(const std::string& role, const std::string& token) {
+  // Returns the path of the file from which configured_token() reads `role`; the path of tokenizer_config.json if no
+  // file gives the role.
+  std::string path_of_role(const char* role) const {
+    const bool is_in_map = token_text(config_.value(role, nullptr)).empty() &&
+                           !token_text(special_tokens_map_.value(role, nullptr)).empty();
+    return is_in_map ? special_tokens_map_.path() : config_.path();
+  }
+
+  // `file`: path of the file that gives `role` to `token`, for a warning.
+  void assign_role(const std::string& file, const std::string& role, const std::string& token) {
     const int64_t id = id_of(token);
     if (id < 0) {
-      log_warning(str(folder_, ": ", role, " '", token, "' is not in the vocabulary and is ignored"));
+      log_warning(str(file, ": ", role, " '", token, "' is not in the vocabulary and is ignored"));
       return;
     }
     added_tokens_[id].insert({role, kSpecialToken});
@@ -408,13 +417,14 @@ class FolderReader {
   void assign_roles(const AddedTokens& default_tokens) {
     for (const char* role : kTokenRoles) {
       const int64_t id = token_id_of_role(default_tokens, role);
-      if (const std::string token = configured_token(role); !token.empty()) assign_role(role, token);
+      if (const std::string token = configured_token(role); !token.empty())
+        assign_role(path_of_role(role), role, token);
       else if (id >= 0) added_tokens_[id].insert({role, kSpecialToken});
     }
     for (const io::JsonConfig* file : {&config_, &special_tokens_map_})
       for (const char* key : {kAdditionalSpecialTokens, "extra_special_tokens"})
         for (const io::Json& token : file->value(key, nullptr))
-          if (!token_text(token).empty()) assign_role(kAdditionalSpecialTokens, token_text(token));
+          if (!token_text(token).empty()) assign_role(file->path(), kAdditionalSpecialTokens, token_text(token));
   }
 
   // Returns the added tokens to store in the tokenizer: none if the folder's added tokens equal `default_tokens`, which

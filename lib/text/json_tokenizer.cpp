@@ -284,8 +284,9 @@ size_t JsonTokenizer::find_split(std::string_view text) const {
   const auto encoder = this->encoder();
   std::vector<int32_t> tokens, tokens_of_parts;
   if (text.size() > kMinRest) encoder->encode(text, tokens);
-  for (size_t rest = kMinRest; rest <= kMaxRest && rest < text.size(); rest += kMinRest) {
-    size_t position = text.size() - rest;
+  for (size_t num_rest_bytes = kMinRest; num_rest_bytes <= kMaxRest && num_rest_bytes < text.size();
+       num_rest_bytes += kMinRest) {
+    size_t position = text.size() - num_rest_bytes;
     while (position > 0 && is_utf8_continuation(text[position])) --position;
     // Tries the positions before and after a space; in text without spaces, any position between characters.
     if (const size_t space = text.rfind(' ', position); space != text.npos && position - space < kMinRest)

@@ -128,8 +128,8 @@ Tokenizers read_marian_folder(const std::string& folder) {
     for (Piece& piece : pieces_in_id_order(read_numbered_pieces(read(table_file), table_path), table_path))
       pieces.push_back(std::move(piece.text));
     const auto token_of_role = [&](const char* role, const char* default_piece) {
-      const std::string configured = token_text(config.value(role, nullptr)),
-                        piece = configured.empty() ? default_piece : configured;
+      const std::string configured_token = token_text(config.value(role, nullptr)),
+                        piece = configured_token.empty() ? default_piece : configured_token;
       const auto it = std::find(pieces.begin(), pieces.end(), piece);
       if (it == pieces.end())
         refuse_input(table_path, str("the piece '", piece, "', the ", role, " of the model"), "no such piece",

@@ -51,7 +51,7 @@ class SentencePieceTokenizer : public Tokenizer {
   // Returns the content of the model file, tokenizer.model in a folder.
   const std::string& model() const { return model_; }
   void encode_by_library(std::string_view text, std::vector<int32_t>& out) const;
-  // Returns the pieces of a text; a part of the text without a piece is returned as it is.
+  // Returns the pieces of a text; a part of the text without a piece is returned unchanged.
   std::vector<std::string> pieces_of(std::string_view text) const;
   // Returns the text of pieces, the first of which starts a line.
   std::string text_of(const std::vector<std::string>& pieces) const;

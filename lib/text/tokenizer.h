@@ -69,9 +69,9 @@ uint64_t count_unknown(std::span<const int32_t> tokens, const Tokenizer& tokeniz
 
 // Return the tokenizer of a vocabulary file of any type, of a SentencePiece model or of a tokenizer.json, given the
 // bytes of the file or its path. `name` is the file name in messages. load_tokenizer() also takes the path of a Hugging
-// Face model folder (read_tokenizer_folder()), or of a checkpoint, of which it returns the target vocabulary, as of the
-// folder of a Marian model (load_tokenizers() in tokenizers.h returns both vocabularies). Throw
-// Error(input) if the content is not a vocabulary or is damaged.
+// Face model folder (read_tokenizer_folder()) or of a checkpoint. For a checkpoint or the folder of a Marian model it
+// returns the target vocabulary (load_tokenizers() in tokenizers.h returns both vocabularies). Throw Error(input) if
+// the content is not a vocabulary or is damaged.
 std::unique_ptr<Tokenizer> parse_tokenizer(const std::string& bytes, const std::string& name);
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path);
 

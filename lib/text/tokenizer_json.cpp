@@ -159,17 +159,7 @@ class TokenizerJsonParser {
 }  // namespace
 
 Json parse_tokenizer_json(const std::string& text, const std::string& path) {
-  const int depth = json_depth(text);
-  Json document;
-  if (depth <= kMaxJsonDepth) {
-    require_sound_json(text, path, "copy the folder again");
-    document = Json::parse(text, nullptr, false);
-  }
-  if (!document.is_object())
-    refuse_input(path, "a JSON object",
-                 depth > kMaxJsonDepth ? str("an object nested ", depth, " levels deep") : "other text",
-                 "copy the folder again");
-  return document;
+  return parse_json_object<Json>(text, path, "copy the folder again");
 }
 
 void for_each_numbered_piece(const Json& object, const std::string& name,

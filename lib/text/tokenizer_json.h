@@ -30,8 +30,7 @@ struct TokenizerJson {
 TokenizerJson read_byte_bpe_json(const std::string& text, const std::string& path);
 TokenizerJson read_wordpiece_json(const std::string& text, const std::string& path);
 
-// Parses the JSON object of a tokenizer.json. Throws Error(input) for other text, and for JSON that
-// require_sound_json() refuses.
+// Parses the JSON object of a tokenizer.json. Throws the errors of parse_json_object().
 nlohmann::json parse_tokenizer_json(const std::string& text, const std::string& path);
 
 // The following functions also serve the readers of vocab.json and tokenizer_config.json.

@@ -37,8 +37,8 @@ io::ShardHeader header_of(const Tokenizer& tokenizer);
 // Returns the checkpoint metadata that stores the tokenizers and their fingerprints.
 io::Metadata metadata_of(const Tokenizers& tokenizers);
 
-// Throws Error(input), with both fingerprints and advice, if the source or target vocabulary of the shard `name`
-// differs from that of `tokenizers`. `owner` names the owner of `tokenizers` in the message, such as a model.
+// Throws Error(input), with both fingerprints and advice, if the shard `name` and `tokenizers` have different source or
+// target vocabularies. `owner` names the owner of `tokenizers` in the message, such as a model.
 void require_vocabularies(const io::ShardHeader& header, const std::string& name, const Tokenizers& tokenizers,
                           const std::string& owner);
 

@@ -68,7 +68,7 @@ WordPieceTokenizer::WordPieceTokenizer(std::vector<Piece> pieces, const BertNorm
     const auto token = std::find_if(pieces_.begin(), pieces_.end(), [&](const Piece& p) { return p.text == piece; });
     if (token == pieces_.end())
       refuse_input(name, str("the piece ", piece, ", which every vocabulary of BERT has"), "none",
-                   "use another vocabulary, or learn a vocabulary with mh-prep vocab --type wordpiece");
+                   "use another vocabulary, or learn a vocabulary with mh-prep vocab --type wordpiece --size 30000");
     return static_cast<int32_t>(token - pieces_.begin());
   };
   int32_t* const special_ids[] = {&special_tokens_.padding_id, &special_tokens_.unknown_id, &special_tokens_.cls_id,
@@ -212,7 +212,7 @@ const WordPieceTokenizer& require_wordpiece(const Tokenizer& tokenizer, const st
   const auto* wordpiece = dynamic_cast<const WordPieceTokenizer*>(&tokenizer);
   if (wordpiece == nullptr)
     refuse_input(name, "a vocabulary of the type wordpiece", "a vocabulary of the type " + tokenizer.type(),
-                 "make a vocabulary with mh-prep vocab --type wordpiece");
+                 "make a vocabulary with mh-prep vocab --type wordpiece --size 30000");
   return *wordpiece;
 }
 

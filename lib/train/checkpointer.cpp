@@ -74,17 +74,18 @@ model::NamedTensors Checkpointer::gather_memories() const {
       row_tensors.push_back(nlohmann::ordered_json::array(
           {label, static_cast<int>(tensor.scalar_type()), tensor.size(1), tensor.size(2)}));
   row_tensors = nlohmann::ordered_json::parse(objects_.group.broadcast(row_tensors.dump()));
-  const data::RowRange rows = objects_.batches.own_rows(objects_.state.update);
+  const data::BatchRowRange rows = objects_.batches.own_rows(objects_.state.update);
   for (const auto& row_tensor : row_tensors) {
     const auto options = at::TensorOptions(objects_.model.parameters().device())
                              .dtype(static_cast<at::ScalarType>(row_tensor[1].get<int>()));
     const at::Tensor all_rows = at::zeros(
         {objects_.batches.rows_per_update(), row_tensor[2].get<int64_t>(), row_tensor[3].get<int64_t>()}, options);
     const auto label = row_tensor[0].get<std::string>();
-    const auto own = std::find_if(tensors.begin(), tensors.end(), [&](const auto& t) { return t.first == label; });
-    if (own != tensors.end()) all_rows.narrow(0, rows.first_row, rows.num_rows).copy_(own->second);
+    const auto own_tensor =
+        std::find_if(tensors.begin(), tensors.end(), [&](const auto& t) { return t.first == label; });
+    if (own_tensor != tensors.end()) all_rows.narrow(0, rows.first_row, rows.num_rows).copy_(own_tensor->second);
     objects_.group.sum(all_rows);  // each process has its own rows, and zeros in all other rows
-    if (own != tensors.end()) own->second = all_rows;
+    if (own_tensor != tensors.end()) own_tensor->second = all_rows;
   }
   return tensors;
 }

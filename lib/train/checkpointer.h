@@ -48,9 +48,9 @@ class Checkpointer {
   // Writes a training state: parameters, optimiser state, memories and TrainState. `reason`: why the state is saved,
   // for the log.
   void save_state(const std::string& path, const std::string& reason) const;
-  // Restores everything that save_state() wrote, except what only other processes need: the memories of the rows that
-  // they compute, and with train.shard=optimizer the elements of moments that they hold. `width`: width of the model,
-  // d. Throws Error(input) for a state that is damaged or does not fit the model.
+  // Restores everything that save_state() wrote, except tensors that only other processes need: the memories of the
+  // rows that they compute, and with train.shard=optimizer the elements of moments that they hold. `width`: width of
+  // the model, d. Throws Error(input) for a state that is damaged or does not fit the model.
   void load_state(const io::Checkpoint& checkpoint, int64_t width) const;
 
   // Throws Error(failed) if the weights, optimiser states or numbers of updates of the processes differ; of tensors
@@ -66,8 +66,8 @@ class Checkpointer {
   // Adds the parameters, and the moments if `with_moments` is set.
   void add_model(model::CheckpointTensors& tensors, bool with_moments) const;
   void write(const std::string& path, const model::CheckpointTensors& tensors, io::Metadata extra_metadata = {}) const;
-  // Returns the memories of all rows of an update, as tensors of a training state. The result is complete
-  // in every process that has rows, rank 0 always included; a process without rows returns no tensors.
+  // Returns the memories of all rows of an update, as tensors of a training state. The result is complete in every
+  // process that has rows, rank 0 always included; a process without rows returns no tensors.
   model::NamedTensors gather_memories() const;
   const std::string& toml_;
   const text::Tokenizers& tokenizers_;

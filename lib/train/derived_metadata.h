@@ -12,7 +12,7 @@ namespace mh::train {
 io::Metadata derived_metadata(const io::Checkpoint& source);
 
 // Returns the metadata of `source` that the files of a training run have too if the run starts from `source` or resumes
-// it: what later conversions to Hugging Face need.
+// it: the metadata that later conversions to Hugging Face need.
 io::Metadata inherited_metadata(const io::Checkpoint& source);
 
 // Sets the configuration in `metadata` to `run_config` with the model `model_config`. `run_config`: the configuration

@@ -24,9 +24,9 @@ int64_t tokens_per_update(const RunConfig& run, const Batches* batches) {
   const auto& t = run.train;
   if (batches != nullptr) return batches->tokens_per_update();
   const BatchOptions& b = t.batch;
-  if (b.rows > 0) return b.rows * b.block;
+  if (b.rows > 0) return b.rows * b.sequence_length;
   const task::TaskTraits traits = run.task().traits();
-  return traits.has_text_order || traits.counts_rows ? b.tokens / b.block * b.block : b.tokens;
+  return traits.has_text_order || traits.counts_rows ? b.tokens / b.sequence_length * b.sequence_length : b.tokens;
 }
 
 // Sets report.num_updates, report.num_warmup_updates and report.num_epochs; unknown numbers are 0 or nullopt.
@@ -49,7 +49,7 @@ void set_rows_per_process(DryRunReport& report, const RunConfig& run, const Trai
   const BatchOptions& b = run.train.batch;
   const task::TaskTraits traits = run.task().traits();
   if (traits.has_text_order || traits.counts_rows) {
-    const int64_t num_rows = b.rows > 0 ? b.rows : std::max<int64_t>(1, b.tokens / b.block);
+    const int64_t num_rows = b.rows > 0 ? b.rows : std::max<int64_t>(1, b.tokens / b.sequence_length);
     report.rows_per_process = ceil_div(num_rows, report.num_processes);
   } else if (batches != nullptr) {
     uint64_t num_pairs = 0;
@@ -124,7 +124,7 @@ DryRunReport dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std:
   set_rows_per_process(report, run, shards, batches.get());
   report.bytes_sent_per_update = bytes_sent_per_update(t, planner, num_processes);
   set_update_counts(report, run, batches.get());
-  if (t.batch.long_block > 0) report.max_long_row_predictions = run.max_long_row_predictions();
+  if (t.batch.long_sequence_length > 0) report.max_long_row_predictions = run.max_long_row_predictions();
   return report;
 }
 

@@ -33,8 +33,8 @@ struct DryRunReport {
   // corpora, and without data.
   std::optional<double> mean_rows_per_process;
   int64_t bytes_sent_per_update = 0;  // bytes that each process sends per update to sum gradients and exchange weights
-  // Maximum number of predicted tokens in a row of train.batch.long_block tokens; nullopt without such rows, or if the
-  // task has no maximum.
+  // Maximum number of predicted tokens in a row of train.batch.long_sequence_length tokens; nullopt without such rows,
+  // or if the task has no maximum.
   std::optional<int64_t> max_long_row_predictions;
 };
 

@@ -2,7 +2,7 @@
 // schedule and data belong to a run and are not inherited. The options that belong to the kind of model are inherited:
 //
 //   parameter groups   without freeze_until, which is a length, and without patterns that match no parameter
-//   procedures         only those whose is_inherited_by_finetuning() is true, such as block-coordinate, which
+//   procedures         only procedures whose is_inherited_by_finetuning() is true, such as block-coordinate, which
 //                      alternates between the gates of a mixture of experts and the other parameters
 //
 // Regularisers and other procedures are not inherited.

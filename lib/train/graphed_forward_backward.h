@@ -20,8 +20,8 @@ class GraphedForwardBackward {
  public:
   // A function that computes the losses of a batch and the gradients of the parameters. Before the call, the input is
   // on the GPU and all gradients are undefined. During the capture, the function must not read GPU tensors on the CPU,
-  // and may read the shape, but not the values, of model::Targets::values. The forward context is
-  // equal in all replays, except for the update number at nn::ForwardContext::update_ptr.
+  // and may read the shape, but not the values, of model::Targets::values. The forward context is equal in all replays,
+  // except for the update number at nn::ForwardContext::update_ptr.
   using ForwardBackward =
       std::function<nn::SlicedLoss(const model::Input&, const model::Targets&, const nn::ForwardContext&)>;
   using MakeGraph = std::function<std::unique_ptr<nn::DeviceGraph>()>;

@@ -30,8 +30,8 @@ int64_t parameter_bytes(const TrainOptions& t, const nn::ParameterList& paramete
 }
 
 // Returns the bytes of the tensors that the transformer layers keep for the backward pass of a micro-batch of `tokens`
-// tokens, in rows of `block` tokens.
-int64_t activation_bytes(const RunConfig& run, model::LanguageModel& model, int64_t tokens, int64_t block) {
+// tokens, in rows of `sequence_length` tokens.
+int64_t activation_bytes(const RunConfig& run, model::LanguageModel& model, int64_t tokens, int64_t sequence_length) {
   const model::ModelOptions& options = run.model.model;
   const int64_t element_bytes = run.train.precision == "bf16" ? 2 : 4;
   int64_t bytes = 0, layer_bytes = 0, max_layer_bytes = 0, num_layers = 0;
@@ -44,13 +44,13 @@ int64_t activation_bytes(const RunConfig& run, model::LanguageModel& model, int6
     const int64_t num_sublayers = is_cross ? 1 : 2, num_ffn_tensors = is_cross ? 0 : options.gated_ffn ? 3 : 2;
     const bool has_output_norms = options.norm == model::Norm::around || options.norm == model::Norm::output;
     int64_t sublayer_bytes = tokens * (element_bytes * 2 * (s.heads * s.key_size + s.value_heads * s.value_size) +
-                                       4 * 4 * options.width + element_bytes * num_ffn_tensors * options.ffn);
+                                       4 * 4 * options.width + element_bytes * num_ffn_tensors * options.ffn_dim);
     if (has_output_norms) sublayer_bytes += tokens * element_bytes * num_sublayers * options.width;
     if (!layer->reasons_not_fused(true).empty()) {
       // Attention probabilities in fp32, and, with dropout, also the probabilities after dropout.
       const int64_t num_copies = run.model.attention.layer(s.kind, s.layer).dropout > 0 ? 2 : 1;
-      sublayer_bytes +=
-          4 * num_copies * tokens * std::max(s.heads, s.value_heads) * (block + options.transformer_xl.memory);
+      sublayer_bytes += 4 * num_copies * tokens * std::max(s.heads, s.value_heads) *
+                        (sequence_length + options.transformer_xl.memory);
     }
     layer_bytes = is_cross ? layer_bytes + sublayer_bytes : sublayer_bytes;
     num_layers += is_cross ? 0 : 1;
@@ -67,17 +67,17 @@ int64_t activation_bytes(const RunConfig& run, model::LanguageModel& model, int6
 int64_t memory_estimate(const RunConfig& run, model::LanguageModel& model, int64_t num_processes) {
   const TrainOptions& t = run.train;
   const model::ModelOptions& model_options = run.model.model;
-  const int64_t block = std::max(t.batch.block, t.batch.long_block);
-  // Returns at least 1: even if a row of train.batch.long_block tokens exceeds the tokens of a batch, a batch has one
-  // row.
-  const auto rows_of = [&](int64_t num_tokens) { return std::max<int64_t>(num_tokens / block, 1); };
+  const int64_t sequence_length = std::max(t.batch.sequence_length, t.batch.long_sequence_length);
+  // Returns at least 1: even if a row of train.batch.long_sequence_length tokens exceeds the tokens of a batch, a batch
+  // has one row.
+  const auto rows_of = [&](int64_t num_tokens) { return std::max<int64_t>(num_tokens / sequence_length, 1); };
   const int64_t own_rows = ceil_div(t.batch.rows > 0 ? t.batch.rows : rows_of(t.batch.tokens), num_processes);
   const int64_t rows_per_micro_batch =
       t.batch.micro_tokens > 0 ? std::min(own_rows, rows_of(t.batch.micro_tokens)) : own_rows;
   const int64_t memory_bytes = 4 * own_rows * model_options.transformer_xl.memory * model_options.width *
                                static_cast<int64_t>(model.attention_layers().size());
   return kProgramBytes + parameter_bytes(t, model.parameters(), num_processes) +
-         activation_bytes(run, model, rows_per_micro_batch * block, block) + memory_bytes;
+         activation_bytes(run, model, rows_per_micro_batch * sequence_length, sequence_length) + memory_bytes;
 }
 
 }  // namespace mh::train

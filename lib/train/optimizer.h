@@ -45,8 +45,8 @@ class Optimizer {
   // Returns whether several processes divide the optimiser state (train.shard).
   bool is_sharded() const { return is_sharded_; }
   // If is_sharded(), divides the fp32 masters of the parameters for which has_divisible_master() is true: of each such
-  // master, this process releases all elements except those that it updates. Must follow the creation of the bf16
-  // copies.
+  // master, this process releases all elements except the elements that it updates. Must follow the creation of the
+  // bf16 copies.
   void divide_masters();
 
   // Returns `scale` times the L2 norm of the gradients of all parameters together, accumulated in fp64.

@@ -38,10 +38,9 @@ struct OptimizerOptions {
             "weight decay; adamw, nag: decoupled, multiplied by the learning rate; sgd: L2, added to the gradient",
             at_least(0))
         .changeable();
-    f.field(
-        "decay_norms_and_biases", decay_norms_and_biases,
-        "with adamw, apply weight decay to layer norms and biases too, as in fairseq; false: to neither layer norms "
-        "nor biases, as in common PyTorch recipes");
+    f.field("decay_norms_and_biases", decay_norms_and_biases,
+            "with adamw: apply weight decay to layer norms and biases too, as in fairseq; false: to neither layer "
+            "norms nor biases, as in common PyTorch recipes");
     f.field("clip_norm", clip_norm, "maximum norm of the gradient of the mean loss; 0 disables gradient clipping",
             at_least(0))
         .changeable();
@@ -123,7 +122,7 @@ std::vector<std::string> validation_metrics();
 struct ValidationOptions {
   Length every{1, Length::Unit::epochs};
   std::string metric = "loss";
-  int64_t block = 0;
+  int64_t sequence_length = 0;
   int64_t memory = -1;
   int64_t patience = 0;
   double min_improvement = 0;
@@ -136,15 +135,15 @@ struct ValidationOptions {
             "metric that selects the best model: loss, BLEU of translations decoded with the options "
             "train.validation.decode.*, or a score of the task, see mh-eval(1)",
             validation_metrics())
-        .fixed_once_validated();
-    f.field("block", block, "sequence length for a text in validation, in tokens; 0: train.batch.block",
-            between(0, 1 << 20))
-        .fixed_once_validated();
+        .fixed_with_validation_set();
+    f.field("sequence_length", sequence_length,
+            "sequence length for a text in validation, in tokens; 0: train.batch.sequence_length", between(0, 1 << 20))
+        .fixed_with_validation_set();
     f.field("memory", memory,
             "length of the Transformer-XL memory in validation, in tokens; -1: model.transformer-xl.memory + "
-            "train.batch.block - train.validation.block",
+            "train.batch.sequence_length - train.validation.sequence_length",
             between(-1, 1 << 24))
-        .fixed_once_validated();
+        .fixed_with_validation_set();
     f.field("patience", patience,
             "number of successive validations without improvement that stops training; 0 disables early stopping",
             at_least(0))
@@ -154,7 +153,7 @@ struct ValidationOptions {
             "loss of examples, or score); 0: any improvement counts",
             at_least(0))
         .changeable();
-    f.section("decode", decode).fixed_once_validated();
+    f.section("decode", decode).fixed_with_validation_set();
   }
 };
 

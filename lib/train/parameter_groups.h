@@ -45,10 +45,9 @@ struct ParameterGroupOptions {
             or_unset(-1, between(0, 1)));
     f.field("weight_decay", weight_decay, "weight decay of the group; -1: train.optimizer.weight_decay",
             or_unset(-1, at_least(0)));
-    f.field(
-        "decay_norms_and_biases", decay_norms_and_biases,
-        "with adamw, apply weight decay to layer norms and biases of the group too; only for a group that sets its own "
-        "rule, otherwise train.optimizer.decay_norms_and_biases applies");
+    f.field("decay_norms_and_biases", decay_norms_and_biases,
+            "with adamw: apply weight decay to layer norms and biases of the group too; only for a group that sets its "
+            "own rule, otherwise train.optimizer.decay_norms_and_biases applies");
   }
 };
 

@@ -4,10 +4,10 @@
 // be used several times with different options:
 //
 //   [train.regularisers.subspace-overlap]
-//   of = "rows"
+//   subspace = "rows"
 //   [train.regularisers.columns]
 //   type = "subspace-overlap"
-//   of = "columns"
+//   subspace = "columns"
 #pragma once
 
 #include <memory>

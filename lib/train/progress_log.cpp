@@ -16,13 +16,13 @@ void ProgressLog::start() { last_log_time_ = monotonic_seconds(); }
 void ProgressLog::add(const UpdateStep::Result& result, double seconds, const std::string& validation_summary) {
   state_.num_targets += result.num_targets;
   state_.sums_since_log.nll += result.nll;
-  state_.sums_since_log.smoothed += result.smoothed;
+  state_.sums_since_log.smoothed_loss += result.smoothed_loss;
   state_.sums_since_log.num_targets += result.num_targets;
   num_targets_since_log_ += result.num_targets;
   const double tokens_per_second = static_cast<double>(result.num_targets) / seconds;
-  progress_text_ =
-      str("loss ", fixed_decimal(result.smoothed / static_cast<double>(std::max<int64_t>(1, result.num_targets)), 3),
-          "  ", with_commas(static_cast<int64_t>(tokens_per_second)), " tok/s  ", validation_summary);
+  progress_text_ = str(
+      "loss ", fixed_decimal(result.smoothed_loss / static_cast<double>(std::max<int64_t>(1, result.num_targets)), 3),
+      "  ", with_commas(static_cast<int64_t>(tokens_per_second)), " tok/s  ", validation_summary);
 }
 
 void ProgressLog::write() {
@@ -35,7 +35,7 @@ void ProgressLog::write() {
       {"update", state_.update},
       {"epoch", static_cast<double>(state_.update) / static_cast<double>(batches_.updates_per_epoch())},
       {"tokens", state_.num_targets},
-      {"loss", sums.smoothed / num_targets},
+      {"loss", sums.smoothed_loss / num_targets},
       {"nll", nll}};
   if (logs_perplexity_) line["perplexity"] = std::exp(nll);
   line.update({{"lr", optimizer_.last_lr},

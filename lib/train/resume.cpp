@@ -15,7 +15,9 @@ namespace {
 // Collects the configuration keys that a resume of `run` may change.
 class ChangeableKeys : public Fields {
  public:
-  explicit ChangeableKeys(RunConfig run) : is_validated_(!run.data.valid_checksum.empty()) { run.describe(*this); }
+  explicit ChangeableKeys(RunConfig run) : has_validation_set_(!run.data.valid_checksum.empty()) {
+    run.describe(*this);
+  }
   bool has(const std::string& key) const {
     return std::any_of(keys_.begin(), keys_.end(), [&](const std::string& changeable_key) {
       return changeable_key.ends_with('.') ? key.rfind(changeable_key, 0) == 0 : key == changeable_key;
@@ -25,14 +27,14 @@ class ChangeableKeys : public Fields {
  protected:
   bool visit(const Field&, std::string&) override { return false; }
   void set_resume_rule(const std::string& key, ResumeRule rule) override {
-    // In a run with a validation set, keys marked fixed_once_validated cannot change: the scores of validations before
-    // and after the resume must be comparable.
-    if (rule == ResumeRule::changeable || (rule == ResumeRule::fixed_once_validated && !is_validated_))
+    // In a run with a validation set, keys marked fixed_with_validation_set cannot change: the scores of validations
+    // before and after the resume must be comparable.
+    if (rule == ResumeRule::changeable || (rule == ResumeRule::fixed_with_validation_set && !has_validation_set_))
       keys_.push_back(key);
   }
 
  private:
-  const bool is_validated_;
+  const bool has_validation_set_;
   std::vector<std::string> keys_;
 };
 

@@ -27,7 +27,7 @@ class TwoPhaseBatches : public Batches {
     const auto [batches, phase_update] = phase_of(update);
     return batches->row_costs(phase_update);
   }
-  std::vector<MicroBatch> micro_batches_of(int64_t update, const data::RowRange& rows) override {
+  std::vector<MicroBatch> micro_batches_of(int64_t update, const data::BatchRowRange& rows) override {
     const auto [batches, phase_update] = phase_of(update);
     return batches->micro_batches_of(phase_update, rows);
   }
@@ -55,7 +55,7 @@ class TwoPhaseBatches : public Batches {
   }
 
   std::unique_ptr<Batches> first_phase_, second_phase_;
-  int64_t phase_boundary_;  // first update of the second phase, whose rows have up to long_block tokens
+  int64_t phase_boundary_;  // first update of the second phase, whose rows have up to long_sequence_length tokens
 };
 
 }  // namespace
@@ -86,12 +86,13 @@ std::unique_ptr<Batches> batches_of(const RunConfig& run, const TrainShards& sha
     for (size_t i = 0; i < corpora.size(); ++i) corpora[i].weight = weights[i];
     return data::mix_batches(corpora, r.train.batch, r.train.seed);
   };
-  if (run.train.batch.long_block == 0) return make_phase(run);
+  if (run.train.batch.long_sequence_length == 0) return make_phase(run);
   RunConfig second_phase_run = run;
-  second_phase_run.train.batch.block = run.train.batch.long_block;
-  second_phase_run.tasks.replace(run.task().clone_for_long_rows(run.train.batch.block, run.train.batch.long_block));
+  second_phase_run.train.batch.sequence_length = run.train.batch.long_sequence_length;
+  second_phase_run.tasks.replace(
+      run.task().clone_for_long_rows(run.train.batch.sequence_length, run.train.batch.long_sequence_length));
   second_phase_run.train.batch.tokens =
-      std::max(second_phase_run.train.batch.tokens, second_phase_run.train.batch.block);
+      std::max(second_phase_run.train.batch.tokens, second_phase_run.train.batch.sequence_length);
   auto first_phase = make_phase(run);
   auto second_phase = make_phase(second_phase_run);
   return std::make_unique<TwoPhaseBatches>(std::move(first_phase), std::move(second_phase), run.train.batch.long_from);
@@ -101,8 +102,9 @@ std::string describe_shards(const DataOptions& options, const std::vector<double
   std::vector<std::string> texts;
   for (size_t i = 0; i < shares.size(); ++i)
     texts.push_back(str(options.train_paths[i], " with weight ", fixed_decimal(shares[i], 4)));
-  return str("the training shards are mixed: ", join(texts, ", "),
-             options.weights.empty() ? "; data.weights is not set, so the weights are the shares of the targets" : "");
+  return str(
+      "the training shards are mixed: ", join(texts, ", "),
+      options.weights.empty() ? "; data.weights is not set, so the weights are the fractions of the targets" : "");
 }
 
 int64_t length_to_updates(const Length& length, const RunConfig& run, const Batches* batches) {

@@ -14,11 +14,11 @@
 namespace mh::train {
 
 // Returns the batches of the training shards, which are mixed by data.weights if there are several
-// (data/mixed_batches.h). The shards and the tokenizers must outlive the batches. With train.batch.long_block, training
-// on examples has a second phase, which starts at train.batch.long_from: rows then have up to long_block tokens, and
-// the order of the rows starts again with epoch 0. Lengths in epochs always refer to epochs of the first phase. Both
-// phases mix shards by the same weights. Throws the errors of TrainOptions::check(), task::Task::open() and
-// data::Corpus::batches().
+// (data/mixed_batches.h). The shards and the tokenizers must outlive the batches. With
+// train.batch.long_sequence_length, training on examples has a second phase, which starts at train.batch.long_from:
+// rows then have up to long_sequence_length tokens, and the order of the rows starts again with epoch 0. Lengths in
+// epochs always refer to epochs of the first phase. Both phases mix shards by the same weights. Throws the errors of
+// TrainOptions::check(), task::Task::open() and data::Corpus::batches().
 std::unique_ptr<Batches> batches_of(const RunConfig& run, const TrainShards& shards,
                                     const text::Tokenizers& tokenizers);
 

@@ -46,7 +46,7 @@ void set_legacy_defaults(Config& config) {
   if (std::find(stored_keys.begin(), stored_keys.end(), "dropout_index") == stored_keys.end())
     config.set("train.dropout_index=\"padded\"");
   for (const std::string& name : task::tasks().names())
-    task::tasks().make(name, "task")->set_legacy_defaults(config, train.batch.long_block);
+    task::tasks().make(name, "task")->set_legacy_defaults(config, train.batch.long_sequence_length);
 }
 
 void RunConfig::check() const {
@@ -80,13 +80,16 @@ void RunConfig::check_without_data() const {
                  "set train.batch.order=streams, or model.transformer-xl.memory=0");
   if (train.validation.memory > 0 && memory == 0)
     refuse_usage("train.validation.memory", "0 for a model without a memory", str(train.validation.memory),
-                 "set model.transformer-xl.memory, or leave train.validation.memory out");
+                 "leave train.validation.memory out, or set model.backbone='transformer-xl' and "
+                 "model.transformer-xl.memory");
   if (memory > 0 && validation_memory() < 0)
-    refuse_usage("train.validation.block",
-                 str("at most ", memory + train.batch.block,
-                     ", the sum of model.transformer-xl.memory and train.batch.block, if train.validation.memory is "
-                     "not set"),
-                 str(train.validation.block), "lower train.validation.block, or set train.validation.memory");
+    refuse_usage(
+        "train.validation.sequence_length",
+        str("at most ", memory + train.batch.sequence_length,
+            ", the sum of model.transformer-xl.memory and train.batch.sequence_length, if train.validation.memory is "
+            "not set"),
+        str(train.validation.sequence_length),
+        "lower train.validation.sequence_length, or set train.validation.memory");
 }
 
 void RunConfig::check_shard_weights() const {
@@ -117,26 +120,27 @@ void RunConfig::check_task_options() const {
   if (batch.bucket_updates > 1 && !traits.counts_rows)
     refuse_usage("train.batch.bucket_updates", "1, for a model of texts or sentence pairs", str(batch.bucket_updates),
                  "leave train.batch.bucket_updates out");
-  if (batch.long_block > 0 && !traits.counts_rows)
-    refuse_usage("train.batch.long_block", "0, for a model of texts or sentence pairs", str(batch.long_block),
-                 "leave train.batch.long_block out");
-  if ((batch.long_block > 0) != (batch.long_from.count > 0))
-    refuse_usage("train.batch.long_from", "both train.batch.long_from and train.batch.long_block, or neither",
-                 batch.long_block > 0 ? "no train.batch.long_from" : "no train.batch.long_block",
+  if (batch.long_sequence_length > 0 && !traits.counts_rows)
+    refuse_usage("train.batch.long_sequence_length", "0, for a model of texts or sentence pairs",
+                 str(batch.long_sequence_length), "leave train.batch.long_sequence_length out");
+  if ((batch.long_sequence_length > 0) != (batch.long_from.count > 0))
+    refuse_usage("train.batch.long_from", "both train.batch.long_from and train.batch.long_sequence_length, or neither",
+                 batch.long_sequence_length > 0 ? "no train.batch.long_from" : "no train.batch.long_sequence_length",
                  "set both keys, for example train.batch.long_from=900u, or leave both out");
-  task().check(batch.long_block);
+  task().check(batch.long_sequence_length);
   if (!traits.has_text_order && batch.order == BatchOrder::streams)
     refuse_usage("train.batch.order", str("blocks, since ", traits.row_noun, " are independent"),
                  "streams, which only texts support", "leave train.batch.order out");
-  if (traits.has_perplexity && !traits.has_text_order && train.validation.block > 0)
-    refuse_usage("train.validation.block", "0, since whole sentences are scored", str(train.validation.block),
-                 "leave train.validation.block out");
+  if (traits.has_perplexity && !traits.has_text_order && train.validation.sequence_length > 0)
+    refuse_usage("train.validation.sequence_length", "0, since whole sentences are scored",
+                 str(train.validation.sequence_length), "leave train.validation.sequence_length out");
 }
 
 void RunConfig::check_model(model::LanguageModel& language_model) const {
-  language_model.require_length("train.batch.block", train.batch.block, data::BatchOptions{}.block);
-  language_model.require_length("train.batch.long_block", train.batch.long_block);
-  language_model.require_length("train.validation.block", validation_block());
+  language_model.require_length("train.batch.sequence_length", train.batch.sequence_length,
+                                data::BatchOptions{}.sequence_length);
+  language_model.require_length("train.batch.long_sequence_length", train.batch.long_sequence_length);
+  language_model.require_length("train.validation.sequence_length", validation_sequence_length());
   if (task::score_spec(train.validation.metric).needs_decoding) {
     train.validation.decode.translation.search.check(language_model, kDecodeSection);
     language_model.new_state();  // throws Error(usage) if a stage does not support incremental decoding
@@ -186,21 +190,21 @@ void RunConfig::check_cuda_graph(model::LanguageModel& language_model) const {
 }
 
 task::DatasetOptions RunConfig::dataset_options(bool is_training) const {
-  return {model.model.bert, train.batch.block, static_cast<uint64_t>(train.seed), is_training};
+  return {model.model.bert, train.batch.sequence_length, static_cast<uint64_t>(train.seed), is_training};
 }
 
 std::optional<int64_t> RunConfig::max_long_row_predictions() const {
-  return task().clone_for_long_rows(train.batch.block, train.batch.long_block)->max_predictions();
+  return task().clone_for_long_rows(train.batch.sequence_length, train.batch.long_sequence_length)->max_predictions();
 }
 
-int64_t RunConfig::validation_block() const {
-  return train.validation.block > 0 ? train.validation.block : train.batch.block;
+int64_t RunConfig::validation_sequence_length() const {
+  return train.validation.sequence_length > 0 ? train.validation.sequence_length : train.batch.sequence_length;
 }
 
 int64_t RunConfig::validation_memory() const {
   if (train.validation.memory >= 0 || model.model.transformer_xl.memory == 0)
     return std::max<int64_t>(0, train.validation.memory);
-  return model.model.transformer_xl.memory + train.batch.block - validation_block();
+  return model.model.transformer_xl.memory + train.batch.sequence_length - validation_sequence_length();
 }
 
 std::string RunConfig::toml() const {

@@ -33,7 +33,7 @@ struct DataOptions {
         .changeable();
     f.numbers_if_any(
         "weights", weights,
-        "weight of each training shard, if there are several: its share of the rows of a text, or of the "
+        "weight of each training shard, if there are several: its fraction of the rows of a text, or of the "
         "updates of sentence pairs and of a model with a task head; the sum may be any number; empty: each "
         "shard is weighted by its number of targets",
         positive());
@@ -46,7 +46,7 @@ struct DataOptions {
             "checksum of the tokens in the training shards; set when training starts");
     f.field("valid_checksum", valid_checksum,
             "checksum of the tokens in the validation shard; set when training starts")
-        .fixed_once_validated();
+        .fixed_with_validation_set();
     f.field("train_tokens", train_tokens, "number of tokens in the training shards; set when training starts",
             at_least(0));
     f.field("valid_tokens", valid_tokens, "number of tokens in the validation shard; set when training starts",
@@ -93,11 +93,11 @@ struct RunConfig {
   const task::Task& task() const { return tasks.serving_task(model.model); }
   // Returns the options with which the task opens a shard, for training (`is_training`) or scoring.
   task::DatasetOptions dataset_options(bool is_training) const;
-  // Returns the maximum number of predicted tokens in a row of train.batch.long_block tokens; nullopt if the task has
-  // no maximum.
+  // Returns the maximum number of predicted tokens in a row of train.batch.long_sequence_length tokens; nullopt if the
+  // task has no maximum.
   std::optional<int64_t> max_long_row_predictions() const;
   // Returns the row length of a text in validation, in tokens.
-  int64_t validation_block() const;
+  int64_t validation_sequence_length() const;
   // Returns the length of the Transformer-XL memory in validation, in tokens; 0: no memory. By default, memory and row
   // together are as long as in training, which is the evaluation protocol of Transformer-XL.
   int64_t validation_memory() const;
@@ -105,7 +105,7 @@ struct RunConfig {
   std::string toml() const;
 };
 
-// Returns all configuration keys, those of every attention stage included, with type, default and help text, for
+// Returns all configuration keys, including the keys of every attention stage, with type, default and help text, for
 // `--list keys`.
 std::vector<FieldDescription> all_keys();
 

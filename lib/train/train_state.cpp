@@ -54,7 +54,7 @@ std::string to_json(const TrainState& s) {
                            {"settled", s.is_complete},
                            {"threads", s.num_threads},
                            {"nll", s.sums_since_log.nll},
-                           {"smoothed", s.sums_since_log.smoothed},
+                           {"smoothed", s.sums_since_log.smoothed_loss},
                            {"counted", s.sums_since_log.num_targets},
                            {"steps", s.steps},
                            {"procedures", s.procedure_states},
@@ -79,7 +79,7 @@ TrainState parse_train_state(const std::string& json, const std::string& name) {
     s.last_lr = j.at("last_lr"), s.gradient_norm = j.at("norm"), s.is_complete = j.at("settled");
     s.num_threads = integer("threads"), s.steps = integers_by_key<int64_t>(j.at("steps"));
     s.procedure_states = j.at("procedures"), s.has_memory = j.at("memory");
-    s.sums_since_log.nll = j.at("nll"), s.sums_since_log.smoothed = j.at("smoothed");
+    s.sums_since_log.nll = j.at("nll"), s.sums_since_log.smoothed_loss = j.at("smoothed");
     s.sums_since_log.num_targets = integer("counted");
     // Training states of earlier versions lack the keys `kept`, `schedule_rule` and `counted_best`. The keys `best` and
     // `counted_best` are also absent before the first validation.

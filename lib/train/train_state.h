@@ -28,8 +28,8 @@ struct SelectionState {
 
 // Sums over all targets trained on since the last line of log.jsonl that has a training loss.
 struct SumsSinceLog {
-  double nll = 0;       // negative log-likelihood, nats
-  double smoothed = 0;  // training loss, label smoothing included, nats
+  double nll = 0;            // negative log-likelihood, nats
+  double smoothed_loss = 0;  // training loss, label smoothing included, nats
   int64_t num_targets = 0;
 };
 

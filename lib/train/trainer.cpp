@@ -125,7 +125,7 @@ void Trainer::throw_diverged(const UpdateStep::Result& result, size_t pass_index
       Exit::failed,
       Problem{str("update ", state_.update + 1, " (", batches_->describe_rows(state_.update), ")"),
               "a finite loss and gradient",
-              str("loss ", shortest_decimal(result.smoothed * result.sum_to_mean_factor()), ", gradient norm ",
+              str("loss ", shortest_decimal(result.smoothed_loss * result.sum_to_mean_factor()), ", gradient norm ",
                   shortest_decimal(result.gradient_norm)),
               str(pass_index == 0 ? "the state before this update"
                                   : str("the state after pass ", pass_index, " of this update"),
@@ -219,10 +219,10 @@ void Trainer::log_start() const {
     log_info(
         "the first update has learning rate 0, the start of the warm-up (train.schedule.warmup_lr), and changes no "
         "weights");
-  if (const TrainOptions& t = config_.train; t.batch.long_block > 0 && config_.max_long_row_predictions())
+  if (const TrainOptions& t = config_.train; t.batch.long_sequence_length > 0 && config_.max_long_row_predictions())
     log_info(str("from update ", with_commas(batches_->to_updates(t.batch.long_from) + 1), " on, rows have ",
-                 count_of(t.batch.long_block, "token"), ", of which at most ", *config_.max_long_row_predictions(),
-                 " are predicted"));
+                 count_of(t.batch.long_sequence_length, "token"), ", of which at most ",
+                 *config_.max_long_row_predictions(), " are predicted"));
   log_shards();
   if (update_step_->uses_cuda_graph())
     log_info(

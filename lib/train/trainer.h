@@ -47,7 +47,7 @@ class Trainer {
   void open_folder(const std::string& folder, bool resume, const WarmStart& warm_start);
   // Logs the start of the run: version, number of parameters, length.
   void log_start() const;
-  // Logs what the processes divide with train.shard=optimizer.
+  // Logs the moments and masters that train.shard=optimizer divides among the processes.
   void log_shards() const;
   // Runs the passes of one update, each with an optimiser step. Calls throw_diverged() if the loss or the gradient is
   // not finite.

@@ -46,7 +46,7 @@ UpdateStep::Result UpdateStep::forward_backward(const TrainingPass& pass, const 
   const at::Device device = model_.parameters().device();
   const std::vector<Batches::MicroBatch> micro_batches = batches_.micro_batches(progress.update);
   Result sums;
-  // (2) fp64: nll and smoothed, summed over the micro-batches.
+  // (2) fp64: nll and smoothed loss, summed over the micro-batches.
   at::Tensor losses = at::zeros({2}, at::TensorOptions(device).dtype(at::kDouble));
   gradient_buckets_.begin_pass();
   for (size_t micro_batch_index = 0; micro_batch_index < micro_batches.size(); ++micro_batch_index) {
@@ -96,7 +96,7 @@ UpdateStep::Result UpdateStep::forward_backward(const TrainingPass& pass, const 
   } else {
     sums.stop_signal = stop_signal();
   }
-  sums.nll = losses[0].item<double>(), sums.smoothed = losses[1].item<double>();
+  sums.nll = losses[0].item<double>(), sums.smoothed_loss = losses[1].item<double>();
   return sums;
 }
 

@@ -18,12 +18,12 @@ namespace mh::train {
 class UpdateStep {
  public:
   struct Result {
-    double nll = 0, smoothed = 0;  // loss without and with label smoothing, summed over the targets, nats
-    int64_t num_targets = 0;       // number of targets of all micro-batches of the update
-    double gradient_norm = 0;      // norm of the gradient of the mean loss, before clipping
+    double nll = 0, smoothed_loss = 0;  // loss without and with label smoothing, summed over the targets, nats
+    int64_t num_targets = 0;            // number of targets of all micro-batches of the update
+    double gradient_norm = 0;           // norm of the gradient of the mean loss, before clipping
     // Stop signal that at least one process of the job has received; equal in all processes; 0: none.
     int stop_signal = 0;
-    bool is_finite() const { return std::isfinite(smoothed) && std::isfinite(gradient_norm); }
+    bool is_finite() const { return std::isfinite(smoothed_loss) && std::isfinite(gradient_norm); }
     // Returns 1 / num_targets, the factor from sums to means over the targets; 1 without targets.
     double sum_to_mean_factor() const { return 1 / static_cast<double>(std::max<int64_t>(1, num_targets)); }
   };

@@ -29,7 +29,7 @@ Validation Validator::run(model::LanguageModel& model, attention::Observer* obse
                           const distributed::Group& group) const {
   task::EvaluationOptions options;
   if (config_.task().traits().has_text_order) {
-    options.scoring.block = config_.validation_block();
+    options.scoring.sequence_length = config_.validation_sequence_length();
     options.scoring.memory = config_.validation_memory();
     options.scoring.begin = data::Begin::none;  // as in training, whose rows start with the token before the row
   }

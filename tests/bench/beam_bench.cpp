@@ -26,7 +26,7 @@ int main(int argc, char** argv) {
   nn::prepare_cpu(static_cast<int>(argument(2, 2)));
   Config config;
   config.load_text(
-      "[model]\nbackbone = 'encoder-decoder'\nnorm = 'post'\nlayers = 3\nwidth = 256\nffn = "
+      "[model]\nbackbone = 'encoder-decoder'\nnorm = 'post'\nlayers = 3\nwidth = 256\nffn_dim = "
       "1024\nencoder-decoder.shared_embedding = "
       "true\n[attention]\nheads = 4\n",
       "bench");

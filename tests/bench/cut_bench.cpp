@@ -37,8 +37,8 @@ int main(int argc, char** argv) {
   const auto argument = [&](int i, int64_t default_value) { return argc > i ? std::atoll(argv[i]) : default_value; };
   const std::string path = argc > 1 ? argv[1] : "composed", mixer = argc > 2 ? argv[2] : "none";
   Config settings;
-  settings.load_text("[model]\nlayers = 4\nwidth = 256\nffn = 256\n[attention]\nheads = 8\nmixer = '" + mixer + "'\n",
-                     "bench");
+  settings.load_text(
+      "[model]\nlayers = 4\nwidth = 256\nffn_dim = 256\n[attention]\nheads = 8\nmixer = '" + mixer + "'\n", "bench");
   const model::ModelConfig config = model::ModelConfig::read(settings);
   const auto whole_model = model::build_language_model(config, {100}, at::kCPU);
   whole_model->parameters().initialise(1);

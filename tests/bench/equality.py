@@ -103,7 +103,7 @@ def main():
         folder.make_text_shard(num_words, args.tokens * batch)
         size = modern_decoder.ModelSize(layers, d, h, h // 4, f)
         model_toml = size.toml(n, batch) if args.modern else (
-            f"[model]\nlayers = {layers}\nwidth = {d}\nffn = {f}\n[attention]\nheads = {h}\n[train]\nbatch.block = {n}\nbatch.tokens = {batch}\n")
+            f"[model]\nlayers = {layers}\nwidth = {d}\nffn_dim = {f}\n[attention]\nheads = {h}\n[train]\nbatch.sequence_length = {n}\nbatch.tokens = {batch}\n")
         (folder.path / "model.toml").write_text(
             f"{model_toml}seed = {seed}\nlr = {lr}\nlog_every = '1u'\nvalidation.every = '0u'\ncheckpoint.every = '0u'\n")
         train = ("mh-train", "-q", "--config", "model.toml", "--train", "text.mhs", "--threads", args.threads)

@@ -23,11 +23,11 @@ SHARD_BYTES = 2 << 30  # a tensor that does not fit begins a new shard
 def shapes_of(config):
     """Returns {name of a tensor: shape}."""
     d, f, dk = config["hidden_size"], config["intermediate_size"], config["head_dim"]
-    h, g = config["num_attention_heads"], config["num_key_value_heads"]
+    h, hkv = config["num_attention_heads"], config["num_key_value_heads"]
     shapes = {"model.embed_tokens.weight": (VOCABULARY, d)}
     for i in range(config["num_hidden_layers"]):
         shapes.update({f"model.layers.{i}.{name}.weight": shape for name, shape in {
-            "input_layernorm": (d,), "self_attn.q_proj": (h * dk, d), "self_attn.k_proj": (g * dk, d), "self_attn.v_proj": (g * dk, d),
+            "input_layernorm": (d,), "self_attn.q_proj": (h * dk, d), "self_attn.k_proj": (hkv * dk, d), "self_attn.v_proj": (hkv * dk, d),
             "self_attn.o_proj": (d, h * dk), "post_attention_layernorm": (d,), "mlp.gate_proj": (f, d), "mlp.up_proj": (f, d),
             "mlp.down_proj": (d, f)}.items()})
     return {**shapes, "model.norm.weight": (d,)}

@@ -315,7 +315,7 @@ class Bench:
 
     def train_language_model(self, entries, precision, warm=3, updates=10, **processes):
         """Trains the language model of the section `training`; returns the metrics of throughput()."""
-        toml = ("[model]\nlayers = 4\nwidth = 256\nffn = 1024\n[attention]\nheads = 8\n[train]\nbatch.block = 256\nbatch.tokens = 4096\n")
+        toml = ("[model]\nlayers = 4\nwidth = 256\nffn_dim = 1024\n[attention]\nheads = 8\n[train]\nbatch.sequence_length = 256\nbatch.tokens = 4096\n")
         return self.throughput(self.make_shard(entries), toml, 4096, warm, updates, "--precision", precision, **processes)
 
     def peer_command(self, program, *arguments, **options):

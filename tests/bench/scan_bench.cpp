@@ -57,7 +57,7 @@ int main(int argc, char** argv) {
   const io::ShardFile shard(argv[2]);
   const data::Text text = corpora::text_of(shard, loaded.tokenizers.target->end_of_line_id());
   data::ScoringOptions scoring_options;
-  scoring_options.block = argument(6, 256);
+  scoring_options.sequence_length = argument(6, 256);
   scoring_options.sample.blocks = argument(3, 16);
   scoring_options = text.resolve(scoring_options, *loaded.model);
   const analysis::AnalysisInput analysis_input{*loaded.model, text, scoring_options};
@@ -69,7 +69,8 @@ int main(int argc, char** argv) {
   all_sets.emplace_back();
   const auto num_models = static_cast<int64_t>(all_sets.size());
   const int64_t tokens_at_once = argument(7, analysis::kMaxTokensPerPass);
-  const int64_t num_passes = ceil_div(num_models, std::max<int64_t>(1, tokens_at_once / scoring_options.block));
+  const int64_t num_passes =
+      ceil_div(num_models, std::max<int64_t>(1, tokens_at_once / scoring_options.sequence_length));
   std::vector<analysis::HeadSet> scanned_sets;
   for (const int64_t pass : evenly_spaced(argument(9, 0), num_passes))
     scanned_sets.insert(scanned_sets.end(), all_sets.begin() + pass * num_models / num_passes,

@@ -42,7 +42,7 @@ def main():
         folder = corpora.Folder(args.tools, name)
         folder.make_pair_shard(num_words, 3000 if args.full else 600)
         (folder.path / "model.toml").write_text(
-            f"[model]\nbackbone = 'encoder-decoder'\nlayers = {layers}\nwidth = {d}\nffn = {f}\nencoder-decoder.shared_embedding = true\n"
+            f"[model]\nbackbone = 'encoder-decoder'\nlayers = {layers}\nwidth = {d}\nffn_dim = {f}\nencoder-decoder.shared_embedding = true\n"
             f"[attention]\nheads = {h}\n[train]\nseed = {seed}\nbatch.tokens = {batch}\nlabel_smoothing = {smoothing}\n"
             "log_every = '1u'\nvalidation.every = '0u'\ncheckpoint.every = '0u'\n")
 

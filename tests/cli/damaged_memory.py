@@ -250,14 +250,14 @@ def make_inputs(tools):
     run("mh-prep squad --quiet --wordpiece vocab.txt squad.json -o squad.mhs")
     run("mh-prep vocab --quiet --type byte text -o run.vocab")
     run("mh-prep lm --quiet --vocab run.vocab text -o run.mhs")
-    run("mh-train --quiet --out run --train run.mhs --set model.layers=1 --set model.width=8 --set model.ffn=8 --set attention.heads=1 "
-        "--set train.batch.block=2 --set train.batch.tokens=2 --set train.length=1u")
+    run("mh-train --quiet --out run --train run.mhs --set model.layers=1 --set model.width=8 --set model.ffn_dim=8 --set attention.heads=1 "
+        "--set train.batch.sequence_length=2 --set train.batch.tokens=2 --set train.length=1u")
 
 
 def write(name, make, size):
-    """Writes the file, in a process of its own, since the peak memory of a process includes that of the process that starts it. Returns
-    the size. For a name such as config.json/…, the file is config.json in the folder config.json, to which the function also copies
-    the other files that the tool needs."""
+    """Writes the file, in a process of its own, since the peak memory of a process includes the peak memory of the process that
+    starts it. Returns the size. For a name such as config.json/…, the file is config.json in the folder config.json, to which
+    the function also copies the other files that the tool needs."""
     path = pathlib.Path(name.split("/")[0])
     if path.suffix:
         path.mkdir(exist_ok=True)

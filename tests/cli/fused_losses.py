@@ -36,11 +36,11 @@ BASE = """
 backbone = "decoder"
 layers = 1
 width = 64
-ffn = 64
+ffn_dim = 64
 [attention]
 heads = 4
 [train]
-batch.block = 32
+batch.sequence_length = 32
 batch.tokens = 512
 lr = 5e-4
 validation.every = "0u"

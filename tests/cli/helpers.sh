@@ -33,28 +33,6 @@ expect_stdout() { grep -qF -- "$1" out || fail "expected in stdout: $1"; }
 # with_tolerance ARGUMENT…: runs Python, which can import tests/cli/tolerance.py.
 with_tolerance() { PYTHONPATH="$ROOT/tests/cli${PYTHONPATH:+:$PYTHONPATH}" python3 -B "$@"; }
 
-# find_transformers MODULE…: sets peer_paths to the PYTHONPATH of each version of transformers that ./run installed together with the Python
-# modules MODULE…, and lacking to what the other versions lack.
-find_transformers() {
-  local i names=("transformers 4" "transformers 5") paths=("${MH_CHECK_PYTHONPATH:-}" "${MH_NEWEST_PYTHONPATH:-}") missing
-  peer_paths=() lacking=
-  for i in 0 1; do
-    missing=${names[i]}
-    [ -z "${paths[i]}" ] || missing=$(PYTHONPATH=${paths[i]} python3 -c 'import importlib.util, sys
-print(*(name for name in sys.argv[1:] if importlib.util.find_spec(name) is None), sep=" and ")' transformers "$@")
-    if [ -z "$missing" ]; then peer_paths+=("${paths[i]}")
-    else lacking+="${lacking:+, }$missing${paths[i]:+ for ${names[i]}}"; fi
-  done
-}
-# run_with_transformers COMMAND…: runs COMMAND with each version of find_transformers, and prints as the last line what other versions lack.
-run_with_transformers() {
-  local path
-  for path in "${peer_paths[@]}"; do
-    PYTHONPATH=$path "$@" 2>peer.err || { cat peer.err; fail "$path"; }
-  done
-  [ -z "$lacking" ] || echo "without $lacking; compared with recorded outputs only"
-}
-
 # golden [--stderr] [--layout] [--rounded | --masked | --near] NAME STATUS COMMAND…: runs COMMAND, checks its exit
 # status, and compares stdout byte for byte with golden/CASE/NAME.stdout; a missing file means an empty output. With
 # MH_RENEW=1 it writes the file instead.

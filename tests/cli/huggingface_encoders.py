@@ -11,22 +11,18 @@ huggingface_encoders.py peer FOLDER…        checks that transformers computes 
                                             the output of model-print --probabilities, and reads the same tokens
 """
 import json
-import os
 import pathlib
 import shutil
-import sys
 
-import tolerance
-from huggingface_decoders import IGNORED_KEYS, TOKENIZER_FILES, flatten, format_figures, parse_line, probability_places, write_record_json
-from huggingface_recorded import TEXT, formula_tensors, pack_tensors, write_safetensors
+import huggingface_recorded as recorded
+from huggingface_recorded import MODEL_IGNORED_KEYS, TEXT, recorded_folder
 
-recorded_folder = pathlib.Path(__file__).resolve().parent / "recorded"
 LENGTHS = (40, 13, 5)  # tokens of the rows: longer than the window of ModernBERT, and unequal, so that transformers pads two of three rows
 NUM_SAMPLES = 150  # number of recorded hidden states, and of logits, of a row
 # Keys without effect on the model, which a written config.json lacks or has with another value.
-OTHER_KEYS = IGNORED_KEYS + ("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id", "rope_scaling", "rope_parameters",
-                             "layer_types", "id2label", "label2id", "num_labels", "problem_type", "classifier_dropout", "reference_compile",
-                             "position_embedding_type", "initializer_cutoff_factor", "repad_logits_with_grad", "sparse_pred_ignore_index")
+OTHER_KEYS = MODEL_IGNORED_KEYS + ("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id", "rope_scaling", "rope_parameters",
+                                   "layer_types", "id2label", "label2id", "num_labels", "problem_type", "classifier_dropout", "reference_compile",
+                                   "position_embedding_type", "initializer_cutoff_factor", "repad_logits_with_grad", "sparse_pred_ignore_index")
 # Special tokens of each tokenizer: begin, padding, separator, unknown and mask. The first four have the ids 0 to 3.
 TOKENIZERS = {"roberta": ("<s>", "<pad>", "</s>", "<unk>", "<mask>"), "xlm-roberta": ("<s>", "<pad>", "</s>", "<unk>", "<mask>"),
               "modernbert": ("[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]")}
@@ -71,38 +67,20 @@ def sample(values):
 
 def figures_of(hidden, logits, probabilities, length):
     """Returns the recorded numbers of a row. `hidden` (T·d) and `logits`: lists; `probabilities`: (layers, h, T, T) lists."""
-    return [sample(hidden), sample(logits), [head[q][k] for layer in probabilities for head in layer for q, k in probability_places(length)]]
+    return [sample(hidden), sample(logits), [head[q][k] for layer in probabilities for head in layer for q, k in recorded.probability_places(length)]]
 
 
-def write_record(folder):
-    """Writes the parts of record.json as files: tensors.txt, figures.txt, read.json and rows."""
-    parts = json.loads(pathlib.Path(folder, "record.json").read_text())
-    for name in ("tensors", "figures"):
-        pathlib.Path(folder, f"{name}.txt").write_text("".join(line + "\n" for line in parts[name]))
-    pathlib.Path(folder, "read.json").write_text(json.dumps(parts["read"]))
-    pathlib.Path(folder, "rows").write_text("".join(" ".join(map(str, row)) + "\n" for row in rows(parts["read"]["vocab_size"])))
+def write_weights(folder, *changes):
+    recorded.write_record(folder, [" ".join(map(str, row)) for row in rows(recorded.recorded_vocabulary_size(folder))])
+    recorded.write_weights_in_form(folder, changes)
+    recorded.copy_tokenizer(tokenizer_of(folder), folder)
 
 
 def compare(folder, printed):
-    expected = pathlib.Path(folder, "figures.txt").read_text().splitlines()
-    lines = pathlib.Path(printed).read_text().splitlines()
-    assert len(lines) == len(expected) == len(LENGTHS), (len(lines), len(expected))
-    largest = [[0, 0] for _ in range(3)]  # largest difference and largest entry of each part
-    for line, expected_line, length in zip(lines, expected, LENGTHS):
-        hidden, logits, _, probabilities = parse_line(line)
-        matrices = [[probabilities[(m * length + q) * length:(m * length + q + 1) * length] for q in range(length)]
-                    for m in range(len(probabilities) // length ** 2)]
-        for part, expected_part, extremes in zip(figures_of(hidden, logits, [matrices], length), expected_line.split("|"), largest):
-            values = [float(v) for v in expected_part.split()]
-            assert len(part) == len(values), (folder, len(part), len(values))
-            extremes[0] = max([extremes[0]] + [abs(x - y) for x, y in zip(part, values)])
-            extremes[1] = max([extremes[1]] + [abs(y) for y in values])
-    # The record has 8 digits, so it adds less than one rounding. Logits are sums of products of hidden states and weights.
-    num_roundings = tolerance.pass_roundings(f"{folder}.safetensors", max(LENGTHS)) + 1
-    for name, (difference, entry) in zip(("hidden states", "logits", "probabilities"), largest):
-        bound = tolerance.chain_bound(num_roundings, max(entry, largest[0][1]) if name == "logits" else entry)
-        assert difference <= bound, f"{folder}: {name}: expected a difference of at most {bound:.1e}; found {difference:.1e}"
-    print(f"{folder}: hidden states at most {largest[0][0]:.1e}, logits {largest[1][0]:.1e}, probabilities {largest[2][0]:.1e} from the record")
+    def figures_of_line(parts, length):
+        hidden, logits, _, probabilities = parts
+        return figures_of(hidden, logits, [recorded.square_matrices(probabilities, length)], length)
+    recorded.compare_figures(folder, printed, LENGTHS, figures_of_line, ("hidden states", "logits", "probabilities"), max(LENGTHS))
 
 
 def compare_config(folder, new):
@@ -131,41 +109,31 @@ def outputs(model, size):
         yield hidden[i, :n].flatten().tolist(), row_logits.flatten().tolist(), [layer[i, :, :n, :n].tolist() for layer in out.attentions]
 
 
-def load(folder, model_class=None):
-    import torch
-    import transformers
-    model_class = model_class or json.loads(pathlib.Path(folder, "config.json").read_text())["architectures"][0]
-    model, loading_info = getattr(transformers, model_class).from_pretrained(folder, dtype=torch.float32, attn_implementation="eager",
-                                                                             output_loading_info=True)
-    assert not any(loading_info[k] for k in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")), (folder, loading_info)
+def load(folder):
+    model = recorded.load_model(folder, json.loads(pathlib.Path(folder, "config.json").read_text())["architectures"][0])
     model.config.reference_compile = False
-    return model.eval()
+    return model
+
+
+def compare_peer(folder, transformers):
+    model = load(f"{folder}.back")
+
+    def compared_outputs(row):
+        hidden, logits, probabilities = row
+        magnitude = max(map(abs, hidden))  # logits are sums of products of hidden states and weights
+        return figures_of(*row, len(probabilities[0][0])), magnitude, {
+            "hidden states": (hidden, 0, 0), "logits": (logits, magnitude, 0), "probabilities": (probabilities, 0, 0)}
+    largest_difference = recorded.compare_outputs(folder, map(compared_outputs, outputs(model, model.config.vocab_size)), max(LENGTHS))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(f"{folder}.back")
+    recorded_ids = [list(map(int, line.split())) for line in (tokenizer_of(folder) / "ids").read_text().splitlines()]
+    assert [tokenizer(line, split_special_tokens=True)["input_ids"] for line in TEXT] == [[0] + ids + [2] for ids in recorded_ids], folder
+    roles = [tokenizer.cls_token, tokenizer.pad_token, tokenizer.sep_token, tokenizer.unk_token, tokenizer.mask_token]
+    assert tuple(roles) == TOKENIZERS[tokenizer_of(folder).name.removeprefix("tokenizer-")], (folder, roles)
+    return largest_difference
 
 
 def peer(*folders):
-    import transformers
-    transformers.logging.set_verbosity_error()
-    largest_difference = 0
-    for folder in folders:
-        model = load(f"{folder}.back")
-        num_roundings = tolerance.pass_roundings(f"{folder}.safetensors", max(LENGTHS)) + 1
-        lines = [pathlib.Path(name).read_text().splitlines() for name in (f"{folder}/figures.txt", f"{folder}.printed")]
-        for (hidden, logits, probabilities), line, printed_line in zip(outputs(model, model.config.vocab_size), *lines, strict=True):
-            figures = figures_of(hidden, logits, probabilities, len(probabilities[0][0]))
-            printed_hidden, printed_logits, _, printed_probabilities = parse_line(printed_line)
-            # Logits are sums of products of hidden states and weights.
-            magnitude = max(map(abs, hidden))
-            parts = [("recorded figures", part, expected, magnitude, 0) for part, expected in zip(figures, parse_line(line))]
-            parts += [("hidden states", hidden, printed_hidden, 0, 0), ("logits", logits, printed_logits, magnitude, 0),
-                      ("probabilities", flatten(probabilities), printed_probabilities, 0, 0)]
-            largest_difference = max(largest_difference, tolerance.compare_parts(folder, parts, num_roundings))
-        tokenizer = transformers.AutoTokenizer.from_pretrained(f"{folder}.back")
-        recorded_ids = [list(map(int, line.split())) for line in (tokenizer_of(folder) / "ids").read_text().splitlines()]
-        assert [tokenizer(line, split_special_tokens=True)["input_ids"] for line in TEXT] == [[0] + ids + [2] for ids in recorded_ids], folder
-        roles = [tokenizer.cls_token, tokenizer.pad_token, tokenizer.sep_token, tokenizer.unk_token, tokenizer.mask_token]
-        assert tuple(roles) == TOKENIZERS[tokenizer_of(folder).name.removeprefix("tokenizer-")], (folder, roles)
-    print(f"transformers {transformers.__version__} reads {len(folders)} written folders; hidden states, logits and "
-          f"probabilities at most {largest_difference:.1e} apart")
+    recorded.compare_with_transformers(folders, compare_peer)
 
 
 def write_tokenizer(folder):
@@ -220,7 +188,6 @@ def vocabulary_size(folder):
 
 
 def record(*names):
-    import torch
     import transformers
     transformers.logging.set_verbosity_error()
     version = transformers.__version__.split(".")[0]
@@ -235,30 +202,22 @@ def record(*names):
         config = getattr(transformers, f"{config_prefix}Config")(vocab_size=size, **settings)
         model = getattr(transformers, model_class)(config)
         model.save_pretrained(folder)
-        (folder / "generation_config.json").unlink(missing_ok=True)
         parameters = dict(model.named_parameters())  # contains each tied tensor once, like saved files
         tensors = [f"{key} {' '.join(map(str, value.shape))}" for key, value in parameters.items()]
-        (folder / "tensors.txt").write_text("\n".join(tensors))
-        write_safetensors(folder / "model.safetensors", pack_tensors(formula_tensors(folder, [])))
-        model = load(folder, model_class)
-        figures = [format_figures(figures_of(*row, len(row[2][0][0]))) for row in outputs(model, size)]
-        for file in ("model.safetensors", "tensors.txt"):
-            (folder / file).unlink()
-        write_record_json(folder, tensors, figures, transformers)
-        print(name, sum(file.stat().st_size for file in folder.iterdir()), "bytes", flush=True)
+
+        def compute_figures(folder=folder, size=size):
+            return [figures_of(*row, len(row[2][0][0])) for row in outputs(load(folder), size)]
+        recorded.record_model(folder, tensors, compute_figures)
+
+
+def names():
+    recorded.print_names(ENCODERS)
+
+
+def print_tokenizer(folder):
+    print(tokenizer_of(folder))
 
 
 if __name__ == "__main__":
-    os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false", TRANSFORMERS_NO_ADVISORY_WARNINGS="1")
-    command, *arguments = sys.argv[1:]
-    if command == "weights":
-        write_record(arguments[0])
-        write_safetensors(pathlib.Path(arguments[0], "model.safetensors"), pack_tensors(formula_tensors(arguments[0], arguments[1:])))
-        for name in TOKENIZER_FILES:
-            shutil.copy(tokenizer_of(arguments[0]) / name, arguments[0])
-    elif command == "names":
-        print("\n".join(sorted(folder.name for folder in recorded_folder.iterdir() if folder.name.rpartition("-")[0] in ENCODERS)))
-    elif command == "tokenizer":
-        print(tokenizer_of(arguments[0]))
-    else:
-        {"record": record, "compare": compare, "config": compare_config, "peer": peer}[command](*arguments)
+    recorded.run_command({"record": record, "names": names, "tokenizer": print_tokenizer, "weights": write_weights, "compare": compare,
+                          "config": compare_config, "peer": peer})

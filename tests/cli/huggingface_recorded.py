@@ -1,5 +1,8 @@
 """Records outputs of small models of transformers, for tests that compare with the record and need neither PyTorch nor transformers:
 
+huggingface_recorded.py text                 prints the lines of text whose tokens are recorded
+huggingface_recorded.py update FILE VALUES   replaces keys of a JSON file by those of the JSON object VALUES
+
 huggingface_recorded.py record               writes the folders of the installed version of transformers to tests/cli/recorded
 huggingface_recorded.py weights FOLDER CHANGE…   writes model.safetensors from tensors.txt; a CHANGE is NAME=NEW (renames a tensor),
                                              +NAME=COPY (adds a copy), ~NAME (rotates the values) or -PREFIX (removes PREFIX from all names)
@@ -7,6 +10,9 @@ huggingface_recorded.py compare FOLDER PRINTED IDS   compares the output of mode
 huggingface_recorded.py config FOLDER NEW    compares config.json of the folder NEW with the recorded configuration of FOLDER
 huggingface_recorded.py peer FOLDER…         checks that transformers reads the same configuration and tokenizer from FOLDER.back
                                              and FOLDER
+
+The functions after `record` serve huggingface_decoders.py, huggingface_encoders.py and huggingface_translators.py, whose records have the parts
+of record.json.
 """
 import json
 import os
@@ -78,7 +84,7 @@ def write_safetensors(path, packed_tensors):
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
-def write_weights(folder, changes):
+def write_weights(folder, *changes):
     write_safetensors(pathlib.Path(folder, "model.safetensors"), pack_tensors(formula_tensors(folder, changes)))
 
 
@@ -252,10 +258,182 @@ def record():
     save("bert", transformers.BertForPreTraining(config), tokenizer, [[2, 5, 6, 7, 3, 8, 3], [2, 3], [2] + [9] * 9])
 
 
-if __name__ == "__main__":
+# Keys of config.json that the other scripts do not compare.
+MODEL_IGNORED_KEYS = IGNORED_KEYS + ("architectures", "dtype", "torch_dtype")
+# Keys that a record has even where they have the default of all classes.
+RECORDED_KEYS = ("tie_word_embeddings", "pad_token_id", "bos_token_id", "eos_token_id", "use_cache")
+
+
+def write_record(folder, row_lines):
+    """Writes the parts of record.json as files: tensors.txt, figures.txt and read.json, and the input `row_lines` as the file rows."""
+    parts = json.loads(pathlib.Path(folder, "record.json").read_text())
+    for name in ("tensors", "figures"):
+        pathlib.Path(folder, f"{name}.txt").write_text("".join(line + "\n" for line in parts[name]))
+    pathlib.Path(folder, "read.json").write_text(json.dumps(parts["read"]))
+    pathlib.Path(folder, "rows").write_text("".join(line + "\n" for line in row_lines))
+
+
+def recorded_vocabulary_size(folder):
+    return json.loads(pathlib.Path(folder, "record.json").read_text())["read"]["vocab_size"]
+
+
+def copy_tokenizer(tokenizer_folder, folder):
+    for file in tokenizer_folder.iterdir():
+        if file.name != "ids":
+            shutil.copy(file, folder)
+
+
+def write_weights_in_form(folder, forms):
+    """Writes the tensors of tensors.txt. A form is F16 or BF16 (the type of the tensors), rounded (numbers rounded to BF16, as F32), shards (two
+    files with an index), or a change."""
+    changes = [form for form in forms if form not in ("F16", "BF16", "rounded", "shards")]
+    tensors = formula_tensors(folder, changes)
+    if "rounded" in forms:
+        tensors = {name: (shape, [round_to_bf16(v) for v in values]) for name, (shape, values) in tensors.items()}
+    dtype = next((form for form in forms if form in ("F16", "BF16")), "F32")
+    if "shards" not in forms:
+        write_safetensors(pathlib.Path(folder, "model.safetensors"), pack_tensors(tensors, dtype))
+        return
+    pathlib.Path(folder, "model.safetensors").unlink(missing_ok=True)
+    names, weight_map = list(tensors), {}
+    for i in range(2):
+        file = f"model-{i + 1:05}-of-00002.safetensors"
+        shard = {name: tensors[name] for name in names[i::2]}
+        write_safetensors(pathlib.Path(folder, file), pack_tensors(shard, dtype))
+        weight_map |= dict.fromkeys(shard, file)
+    pathlib.Path(folder, "model.safetensors.index.json").write_text(json.dumps({"metadata": {"total_size": 0}, "weight_map": weight_map}))
+
+
+def round_to_bf16(value):
+    bits = struct.unpack("<I", struct.pack("<f", value))[0]
+    bits = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000
+    return struct.unpack("<f", struct.pack("<I", bits))[0]
+
+
+def probability_places(length):
+    """Returns the (query, key) of each head whose probabilities are recorded."""
+    return [(length - 1, length - 1), (length - 1, 0), (length // 2, length // 2 - 2)]
+
+
+def square_matrices(numbers, length):
+    """Divides printed probabilities into matrices (T, T)."""
+    return [[numbers[(m * length + q) * length:(m * length + q + 1) * length] for q in range(length)] for m in range(len(numbers) // length ** 2)]
+
+
+def compare_figures(folder, printed, lengths, figures_of_line, names, max_keys):
+    """Compares the output of model-print --probabilities with figures.txt. `lengths`: of each row; `figures_of_line`: the recorded numbers of a
+    row, in one list for each of `names`, from the parts of a printed line and its length."""
+    expected = pathlib.Path(folder, "figures.txt").read_text().splitlines()
+    lines = pathlib.Path(printed).read_text().splitlines()
+    assert len(lines) == len(expected) == len(lengths), (len(lines), len(expected))
+    largest = [[0, 0] for _ in names]  # largest difference and largest entry of each part
+    for line, expected_line, length in zip(lines, expected, lengths):
+        parts = figures_of_line([[float(v) for v in part.split()] for part in line.split("|")], length)
+        for part, expected_part, extremes in zip(parts, expected_line.split("|"), largest):
+            values = [float(v) for v in expected_part.split()]
+            assert len(part) == len(values), (folder, len(part), len(values))
+            extremes[0] = max([extremes[0]] + [abs(x - y) for x, y in zip(part, values)])
+            extremes[1] = max([extremes[1]] + [abs(y) for y in values])
+    # The record has 8 digits, so it adds less than one rounding. Logits of an encoder are sums of products of hidden states and weights.
+    num_roundings = tolerance.pass_roundings(f"{folder}.safetensors", max_keys) + 1
+    for name, (difference, entry) in zip(names, largest):
+        bound = tolerance.chain_bound(num_roundings, max(entry, largest[0][1]) if name == "logits" else entry)
+        assert difference <= bound, f"{folder}: {name}: expected a difference of at most {bound:.1e}; found {difference:.1e}"
+    print(f"{folder}: " + ", ".join(f"{name} at most {difference:.1e}" for name, (difference, _) in zip(names, largest)) + " from the record")
+
+
+def load_model(folder, model_class, dtype="float32"):
+    import torch
+    import transformers
+    model, loading_info = getattr(transformers, model_class).from_pretrained(folder, dtype=getattr(torch, dtype), attn_implementation="eager",
+                                                                             output_loading_info=True)
+    assert not any(loading_info[k] for k in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")), (folder, loading_info)
+    return model.eval()
+
+
+PRINTED_PARTS = ("hidden states", "logits", "next-sentence logits", "probabilities")  # of a line of model-print --probabilities
+
+
+def flatten(nested):
+    return [value for part in nested for value in flatten(part)] if isinstance(nested, list) else [nested]
+
+
+def largest_difference_of(nested, other_nested):
+    return max(abs(x - y) for x, y in zip(flatten(nested), flatten(other_nested), strict=True))
+
+
+def compare_outputs(folder, rows, max_keys):
+    """Compares outputs of transformers with figures.txt and with all numbers of FOLDER.printed, the output of model-print --probabilities, and
+    returns the largest difference. `rows`: for each row, the recorded numbers, the least magnitude for which their rounding errors are bounded,
+    and by the names of PRINTED_PARTS (numbers, least magnitude, error of transformers in fp32, 0 if it is unknown)."""
+    largest_difference, num_roundings = 0, tolerance.pass_roundings(f"{folder}.safetensors", max_keys) + 1
+    lines = [pathlib.Path(name).read_text().splitlines() for name in (f"{folder}/figures.txt", f"{folder}.printed")]
+    for (figures, least_magnitude, outputs), line, printed_line in zip(rows, *lines, strict=True):
+        recorded_figures, printed = ([[float(v) for v in part.split()] for part in text.split("|")] for text in (line, printed_line))
+        parts = [("recorded figures", part, expected, least_magnitude, 0) for part, expected in zip(figures, recorded_figures, strict=True)]
+        parts += [(name, printed[PRINTED_PARTS.index(name)], flatten(values), magnitude, error) for name, (values, magnitude, error) in outputs.items()]
+        largest_difference = max(largest_difference, tolerance.compare_parts(folder, parts, num_roundings))
+    return largest_difference
+
+
+def compare_with_transformers(folders, compare_folder):
+    """Calls compare_folder(folder, transformers), which returns the largest difference of outputs, for each folder."""
+    import transformers
+    transformers.logging.set_verbosity_error()
+    largest_difference = max([0] + [compare_folder(folder, transformers) for folder in folders])
+    print(f"transformers {transformers.__version__} reads {len(folders)} written folders; outputs at most {largest_difference:.1e} apart")
+
+
+def saved_tensors(folder):
+    """Returns the lines of tensors.txt for the tensors of model.safetensors."""
+    data = (folder / "model.safetensors").read_bytes()
+    header = json.loads(data[8:8 + struct.unpack("<Q", data[:8])[0]])
+    return [f"{name} {' '.join(map(str, entry['shape']))}" for name, entry in header.items() if name != "__metadata__"]
+
+
+def format_figures(parts):
+    return " | ".join(" ".join(f"{value:.8g}" for value in part) for part in parts)
+
+
+def record_model(folder, tensors, compute_figures):
+    """Writes record.json to a folder of save_pretrained, and removes the tensors from the folder. `tensors`: lines of tensors.txt;
+    `compute_figures`: the recorded numbers of each row."""
+    import transformers
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    (folder / "tensors.txt").write_text("\n".join(tensors))
+    write_weights_in_form(folder, [])
+    figures = [format_figures(parts) for parts in compute_figures()]
+    for file in ("model.safetensors", "tensors.txt"):
+        (folder / file).unlink()
+    read = transformers.AutoConfig.from_pretrained(folder).to_dict()
+    common_config = transformers.PretrainedConfig().to_dict()  # settings of text generation and of other tasks
+    read = {k: read[k] for k in sorted(read)
+            if k not in MODEL_IGNORED_KEYS and (k in RECORDED_KEYS or k not in common_config or read[k] != common_config[k])}
+    (folder / "record.json").write_text(json.dumps({"read": read, "tensors": tensors, "figures": figures}, indent=0) + "\n")
+    print(folder.name.rpartition("-")[0], sum(file.stat().st_size for file in folder.iterdir()), "bytes", flush=True)
+
+
+def print_names(models):
+    """Prints the names of the recorded folders of `models`, which have the name of a model and the version of transformers."""
+    print("\n".join(sorted(folder.name for folder in recorded_folder.iterdir() if folder.name.rpartition("-")[0] in models)))
+
+
+def print_text(lines=TEXT):
+    print("\n".join(lines))
+
+
+def update(file, values):
+    path = pathlib.Path(file)
+    path.write_text(json.dumps(json.loads(path.read_text()) | json.loads(values)))
+
+
+def run_command(commands):
+    """Calls the function in `commands` with the name of the first argument, with the other arguments."""
     os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false", TRANSFORMERS_NO_ADVISORY_WARNINGS="1")
     command, *arguments = sys.argv[1:]
-    if command == "weights":
-        write_weights(arguments[0], arguments[1:])
-    else:
-        {"record": record, "compare": compare, "config": compare_config, "peer": peer}[command](*arguments)
+    commands[command](*arguments)
+
+
+if __name__ == "__main__":
+    run_command({"text": print_text, "update": update, "record": record, "weights": write_weights, "compare": compare, "config": compare_config,
+                 "peer": peer})

@@ -14,20 +14,16 @@ huggingface_translators.py peer FOLDER…     checks that transformers computes 
 Each row of a record has a source and a target. The decoder reads the start token and the target without its last token.
 """
 import json
-import os
 import pathlib
 import shutil
-import struct
-import sys
 
-import tolerance
-from huggingface_decoders import IGNORED_KEYS, RECORDED_KEYS, flatten, format_figures, parse_line, write_weights
-from huggingface_recorded import TEXT as PLAIN_TEXT
+import huggingface_recorded as recorded
+from huggingface_recorded import MODEL_IGNORED_KEYS, recorded_folder
 
-recorded_folder = pathlib.Path(__file__).resolve().parent / "recorded"
 VOCABULARY = 99
 LENGTHS = ((40, 13), (9, 40), (150, 140))  # tokens of source and target; the last row is longer than the largest distance with a bucket of T5
-TEXT = PLAIN_TEXT + [">>abc<< the cat sat", "the >>cat<< sat", ">>abc<<", "\uff54\uff48\uff45 \u00bd \ufb01t", "two  spaces "]
+MAX_KEYS = max(max(pair) for pair in LENGTHS)
+TEXT = recorded.TEXT + [">>abc<< the cat sat", "the >>cat<< sat", ">>abc<<", "\uff54\uff48\uff45 \u00bd \ufb01t", "two  spaces "]
 MARIAN_PIECES = ["</s>", "<unk>", ">>abc<<"]  # in front of the pieces of both languages; <pad> is the last entry
 # Keys without effect on the model, which a written config.json may lack.
 UNWRITTEN_KEYS = ("bos_token_id", "classifier_dropout", "dense_act_fn", "is_gated_act", "decoder_vocab_size", "output_past", "forced_eos_token_id", "bad_words_ids",
@@ -89,16 +85,12 @@ def figures_of(logits, probabilities):
     return [logits[-1][::2], [logits[t][v] for t in range(len(logits)) for v in sample(len(logits), t)], places]
 
 
-def write_record(folder):
-    """Writes the parts of record.json as files: tensors.txt, figures.txt, read.json and rows."""
-    parts = json.loads(pathlib.Path(folder, "record.json").read_text())
-    for name in ("tensors", "figures"):
-        pathlib.Path(folder, f"{name}.txt").write_text("".join(line + "\n" for line in parts[name]))
-    pathlib.Path(folder, "read.json").write_text(json.dumps(parts["read"]))
+def write_weights(folder, *forms):
     # The first token of a target is the end token, in place of which the model reads the start token.
     end = 0 if is_marian(folder) else 1
-    pathlib.Path(folder, "rows").write_text("".join(" ".join(map(str, [end] + target[:-1])) + " | " + " ".join(map(str, source)) + "\n"
-                                                    for source, target in rows()))
+    recorded.write_record(folder, [" ".join(map(str, [end] + target[:-1])) + " | " + " ".join(map(str, source)) for source, target in rows()])
+    recorded.write_weights_in_form(folder, forms)
+    recorded.copy_tokenizer(tokenizer_folder(folder), folder)
 
 
 def matrices_of(numbers, folder, source, target):
@@ -117,26 +109,13 @@ def matrices_of(numbers, folder, source, target):
 
 
 def compare(folder, printed):
-    expected = pathlib.Path(folder, "figures.txt").read_text().splitlines()
-    lines = pathlib.Path(printed).read_text().splitlines()
-    assert len(lines) == len(expected) == len(LENGTHS), (len(lines), len(expected))
-    largest = [[0, 0] for _ in range(3)]  # largest difference and largest entry of each part
-    for line, expected_line, (source, target) in zip(lines, expected, LENGTHS):
-        _, logits, _, probabilities = parse_line(line)
+    def figures_of_line(parts, lengths):
+        source, target = lengths
+        _, logits, _, probabilities = parts
         assert len(logits) == target * VOCABULARY, (folder, len(logits))
         logits = [logits[t * VOCABULARY:(t + 1) * VOCABULARY] for t in range(target)]
-        parts = figures_of(logits, matrices_of(probabilities, folder, source, target))
-        for part, expected_part, extremes in zip(parts, expected_line.split("|"), largest):
-            values = [float(v) for v in expected_part.split()]
-            assert len(part) == len(values), (folder, len(part), len(values))
-            extremes[0] = max([extremes[0]] + [abs(x - y) for x, y in zip(part, values)])
-            extremes[1] = max([extremes[1]] + [abs(y) for y in values])
-    # The record has 8 digits, so it adds less than one rounding.
-    num_roundings = tolerance.pass_roundings(f"{folder}.safetensors", max(max(pair) for pair in LENGTHS)) + 1
-    for name, (difference, entry) in zip(("last logits", "sampled logits", "probabilities"), largest):
-        bound = tolerance.chain_bound(num_roundings, entry)
-        assert difference <= bound, f"{folder}: {name}: expected a difference of at most {bound:.1e}; found {difference:.1e}"
-    print(f"{folder}: logits at most {max(largest[0][0], largest[1][0]):.1e}, probabilities at most {largest[2][0]:.1e} from the record")
+        return figures_of(logits, matrices_of(probabilities, folder, source, target))
+    recorded.compare_figures(folder, printed, LENGTHS, figures_of_line, ("last logits", "sampled logits", "probabilities"), MAX_KEYS)
 
 
 def compare_ids(folder, printed):
@@ -151,11 +130,11 @@ def compare_ids(folder, printed):
 def compare_config(folder, new):
     expected, actual = json.loads(pathlib.Path(folder, "read.json").read_text()), json.loads(pathlib.Path(new, "config.json").read_text())
     for key, value in actual.items():
-        if key not in IGNORED_KEYS + UNWRITTEN_KEYS:
+        if key not in MODEL_IGNORED_KEYS + UNWRITTEN_KEYS:
             expected_value = "silu" if expected.get(key) == "swish" else expected.get(key, value)  # two names of one function
             assert expected_value == value, (new, key, expected_value, value)
     for key in json.loads(pathlib.Path(folder, "config.json").read_text()):
-        assert key in actual or key in IGNORED_KEYS + UNWRITTEN_KEYS, f"{new}/config.json: expected the key {key}; found none"
+        assert key in actual or key in MODEL_IGNORED_KEYS + UNWRITTEN_KEYS, f"{new}/config.json: expected the key {key}; found none"
 
 
 def outputs(model, source, target, start):
@@ -169,12 +148,7 @@ def outputs(model, source, target, start):
 
 
 def load(folder):
-    import torch
-    import transformers
-    model, loading_info = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager",
-                                                                            output_loading_info=True)
-    assert not any(loading_info[k] for k in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")), (folder, loading_info)
-    return model.eval()
+    return recorded.load_model(folder, "AutoModelForSeq2SeqLM")
 
 
 def ids_of(tokenizer):
@@ -184,29 +158,26 @@ def ids_of(tokenizer):
     return "".join(ids(text=line) + "\t" + ids(text_target=line) + "\n" for line in TEXT)
 
 
+def compare_peer(folder, transformers):
+    model = load(f"{folder}.back")
+    assert model.config.decoder_start_token_id == model.config.pad_token_id == start_token(folder), folder
+
+    def compared_outputs(pair):
+        logits, probabilities = outputs(model, *pair, start_token(folder))
+        return figures_of(logits, probabilities), 0, {"logits": (logits, 0, 0), "probabilities": (probabilities, 0, 0)}
+    largest_difference = recorded.compare_outputs(folder, map(compared_outputs, rows()), MAX_KEYS)
+    reader = transformers.MarianTokenizer if is_marian(folder) else transformers.PreTrainedTokenizerFast
+    tokenizer = reader.from_pretrained(f"{folder}.back")
+    assert ids_of(tokenizer) == (tokenizer_folder(folder) / "ids").read_text(), folder
+    assert tokenizer.pad_token_id == start_token(folder), (folder, tokenizer.pad_token_id)
+    return largest_difference
+
+
 def peer(*folders):
-    import transformers
-    transformers.logging.set_verbosity_error()
-    largest_difference = 0
-    for folder in folders:
-        model = load(f"{folder}.back")
-        assert model.config.decoder_start_token_id == model.config.pad_token_id == start_token(folder), folder
-        num_roundings = tolerance.pass_roundings(f"{folder}.safetensors", 150) + 1
-        lines = [pathlib.Path(name).read_text().splitlines() for name in (f"{folder}/figures.txt", f"{folder}.printed")]
-        for (source, target), line, printed_line in zip(rows(), *lines, strict=True):
-            logits, probabilities = outputs(model, source, target, start_token(folder))
-            _, printed_logits, _, printed_probabilities = parse_line(printed_line)
-            parts = [("recorded figures", part, expected, 0, 0) for part, expected in zip(figures_of(logits, probabilities), parse_line(line))]
-            parts += [("logits", flatten(logits), printed_logits, 0, 0), ("probabilities", flatten(probabilities), printed_probabilities, 0, 0)]
-            largest_difference = max(largest_difference, tolerance.compare_parts(folder, parts, num_roundings))
-        reader = transformers.MarianTokenizer if is_marian(folder) else transformers.PreTrainedTokenizerFast
-        tokenizer = reader.from_pretrained(f"{folder}.back")
-        assert ids_of(tokenizer) == (tokenizer_folder(folder) / "ids").read_text(), folder
-        assert tokenizer.pad_token_id == start_token(folder), (folder, tokenizer.pad_token_id)
-    print(f"transformers {transformers.__version__} reads {len(folders)} written folders; logits and probabilities at most {largest_difference:.1e} apart")
+    recorded.compare_with_transformers(folders, compare_peer)
 
 
-# Text from which the SentencePiece models of the vocabularies are trained, and rules of normalisation, fewer than those of published models.
+# Text from which the SentencePiece models of the vocabularies are trained, and rules of normalisation, fewer than in published models.
 TRAINING_TEXT = ["the cat sat on the mat", "a cat and a mat", "the mat is fit for the cat", "no cat is on the mat", "one two three half"] * 4
 TARGET_TEXT = ["die katze sass auf der matte", "eine katze und eine matte", "keine katze ist auf der matte", "eins zwei drei halb"] * 4
 RULES = {"\uff54": "t", "\uff48": "h", "\uff45": "e", "\u00bd": "1/2", "\ufb01": "fi"}
@@ -293,12 +264,6 @@ def write_t5_tokenizer(folder):
     (folder / "ids").write_text(ids_of(transformers.PreTrainedTokenizerFast.from_pretrained(folder)))
 
 
-def copy_tokenizer(folder):
-    for file in tokenizer_folder(folder).iterdir():
-        if file.name != "ids":
-            shutil.copy(file, folder)
-
-
 def record(*names):
     import transformers
     transformers.logging.set_verbosity_error()
@@ -315,33 +280,21 @@ def record(*names):
         config = getattr(transformers, f"{prefix}Config")(**json.loads(json.dumps(settings)))
         model_class = getattr(transformers, "MarianMTModel" if prefix == "Marian" else f"{prefix}ForConditionalGeneration")
         model_class(config).save_pretrained(folder)
-        (folder / "generation_config.json").unlink(missing_ok=True)
-        data = (folder / "model.safetensors").read_bytes()
-        header = json.loads(data[8:8 + struct.unpack("<Q", data[:8])[0]])
-        tensors = [f"{tensor} {' '.join(map(str, entry['shape']))}" for tensor, entry in header.items() if tensor != "__metadata__"]
-        (folder / "tensors.txt").write_text("\n".join(tensors))
-        write_weights(folder, [])
-        model = load(folder)
-        figures = [format_figures(figures_of(*outputs(model, source, target, start_token(folder)))) for source, target in rows()]
-        for file in ("model.safetensors", "tensors.txt"):
-            (folder / file).unlink()
-        read = transformers.AutoConfig.from_pretrained(folder).to_dict()
-        common_config = transformers.PretrainedConfig().to_dict()  # settings of text generation and of other tasks
-        read = {k: read[k] for k in sorted(read) if k not in IGNORED_KEYS and (k in RECORDED_KEYS or k not in common_config or read[k] != common_config[k])}
-        (folder / "record.json").write_text(json.dumps({"read": read, "tensors": tensors, "figures": figures}, indent=0) + "\n")
-        print(name, sum(file.stat().st_size for file in folder.iterdir()), "bytes", flush=True)
+
+        def compute_figures(folder=folder):
+            model = load(folder)
+            return [figures_of(*outputs(model, source, target, start_token(folder))) for source, target in rows()]
+        recorded.record_model(folder, recorded.saved_tensors(folder), compute_figures)
+
+
+def names():
+    recorded.print_names(TRANSLATORS)
+
+
+def print_text():
+    recorded.print_text(TEXT)
 
 
 if __name__ == "__main__":
-    os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false", TRANSFORMERS_NO_ADVISORY_WARNINGS="1")
-    command, *arguments = sys.argv[1:]
-    if command == "weights":
-        write_record(arguments[0])
-        write_weights(arguments[0], arguments[1:])
-        copy_tokenizer(arguments[0])
-    elif command == "names":
-        print("\n".join(sorted(folder.name for folder in recorded_folder.iterdir() if folder.name.rpartition("-")[0] in TRANSLATORS)))
-    elif command == "text":
-        print("\n".join(TEXT))
-    else:
-        {"record": record, "compare": compare, "ids": compare_ids, "config": compare_config, "peer": peer}[command](*arguments)
+    recorded.run_command({"record": record, "text": print_text, "names": names, "weights": write_weights, "compare": compare, "ids": compare_ids,
+                          "config": compare_config, "peer": peer})

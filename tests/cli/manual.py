@@ -83,7 +83,7 @@ def macro_words(text):
 
 
 def choices_of(tool, subcommand, option, entry):
-    """Returns the choices of an option: those in its help `entry`, or those that the tool names when it refuses the value `?`."""
+    """Returns the choices of an option: from its help `entry`, or else from the error with which the tool refuses the value `?`."""
     choices = re.search(r"\(([^()\s|]+(?:\|[^()\s|]+)+)\)", entry)
     if choices:
         return choices.group(1).split("|")

@@ -14,7 +14,7 @@ import tolerance
 
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+(?:e[-+]?\d+)?|e[-+]?\d+)(?![\w.])")
 # The models of the golden files (2 layers of width 16, up to 16 keys) have chains of at most NUM_ROUNDINGS roundings in a forward pass
-# (tolerance.pass_roundings) and losses below MAX_LOSS nats. The relative error of a perplexity is that of its loss, times the loss.
+# (tolerance.pass_roundings) and losses below MAX_LOSS nats. The relative error of a perplexity is the relative error of its loss, times the loss.
 # Differences are differences of means over NUM_TOKENS tokens, whose errors are independent.
 NUM_ROUNDINGS, MAX_LOSS, NUM_TOKENS = 512, 5, 296
 RELATIVE_TOLERANCE = tolerance.chain_bound(NUM_ROUNDINGS, MAX_LOSS)

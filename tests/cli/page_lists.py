@@ -21,8 +21,10 @@ def table(tools, table_name):
 
 
 def sentence(text):
-    """Returns the text with a capital letter, unless it begins with a symbol such as γ, and a full stop."""
-    return (text[:1].upper() if text[:1].isascii() else text[:1]) + text[1:] + ("" if text.endswith(".") else ".")
+    """Returns the text with a capital letter, unless it begins with a symbol such as γ, a name such as mT5, or names of values and a
+    colon, and with a full stop."""
+    begins_with_name = re.match(r"[\w-]+(, [\w-]+)*: ", text) or re.match(r"\w*[A-Z]", text) or not text[:1].isascii()
+    return (text[:1] if begins_with_name else text[:1].upper()) + text[1:] + ("" if text.endswith(".") else ".")
 
 
 def roff(text):

@@ -10,7 +10,7 @@ make_character_shards() {
   mh-prep translation --vocab v text reversed -o p.mhs 2>/dev/null
 }
 # print_small_model: prints the start of a configuration, the sizes in the section [model].
-print_small_model() { printf '[model]\nlayers = 2\nwidth = 32\nffn = 64\n'; }
+print_small_model() { printf '[model]\nlayers = 2\nwidth = 32\nffn_dim = 64\n'; }
 # free_port: prints a TCP port that no program uses.
 free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 # start_processes SIZE COMMAND…: starts COMMAND in SIZE processes of one job, with their output in the files out.RANK and err.RANK.

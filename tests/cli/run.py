@@ -64,10 +64,13 @@ def mask_numbers(text):
 
 
 def distinct_commands(failed_commands, previous=""):
-    """Returns a part of a section of errors.txt: each failed command of the tools once, without the commands in `previous`."""
+    """Returns a part of a section of errors.txt: each failed command of a tool or data script once, without the commands in `previous`
+    and without the lines that zstd and SentencePiece's trainer print, which depend on their versions."""
     # A command starts with a line "$ …" and ends with "exit status N".
-    commands, previous_commands = (re.findall(r"^\$ .*?^exit status \d\n", text, flags=re.MULTILINE | re.DOTALL) for text in (failed_commands, previous))
-    distinct = {mask_numbers(command): command for command in reversed(commands) if re.search(r"^mh-[a-z]+: ", command, flags=re.MULTILINE)}
+    commands, previous_commands = (re.findall(r"^\$ .*?^exit status \d\n", re.sub(r"^(mh-prep: SentencePiece|zstd): .*\n", "", text, flags=re.MULTILINE),
+                                              flags=re.MULTILINE | re.DOTALL) for text in (failed_commands, previous))
+    names = "|".join(["mh-[a-z]+", *(re.escape(script.name) for script in sorted((root / "data_scripts").glob("*")))])
+    distinct = {mask_numbers(command): command for command in reversed(commands) if re.search(rf"^({names}): ", command, flags=re.MULTILINE)}
     for command in previous_commands:
         distinct.pop(mask_numbers(command), None)
     return "".join(reversed(distinct.values())).replace(str(tools), "tools").replace(f"{root}/", "")

@@ -1,4 +1,4 @@
-"""Strings with which the ids of tokenizers are compared with those of other packages: words mixed with characters of named classes, drawn by the
+"""Strings for comparisons of the ids of tokenizers with the ids of other packages: words mixed with characters of named classes, drawn by the
 module random, whose seed the caller sets, and natural text in three scripts.
 """
 import pathlib

@@ -139,7 +139,7 @@ struct Case {
   reference::OracleCase oracle_case;
   AttentionParams params;
   mh::kernels::DropoutParams dropout{{17, 4}, 3, 5, 1 << 22, 4.0F / 3};
-  std::vector<int64_t> key_head_of, value_head_of;
+  std::vector<int64_t> k_head_of, v_head_of;
   std::vector<float> scales;
 
   // `heads`, `value_heads`: numbers of query heads and of value heads. `max_length`: largest number of queries.
@@ -165,9 +165,9 @@ struct Case {
     c.k_heads = heads, c.v_heads = value_heads;
     if (pick(0, 2) == 0) {
       c.k_heads = pick(1, 3), c.v_heads = pick(1, 3);
-      for (int64_t j = 0; j < heads; ++j) key_head_of.push_back(pick(0, c.k_heads - 1));
-      for (int64_t i = 0; i < value_heads; ++i) value_head_of.push_back(pick(0, c.v_heads - 1));
-      p.key_head_of = key_head_of.data(), p.value_head_of = value_head_of.data();
+      for (int64_t j = 0; j < heads; ++j) k_head_of.push_back(pick(0, c.k_heads - 1));
+      for (int64_t i = 0; i < value_heads; ++i) v_head_of.push_back(pick(0, c.v_heads - 1));
+      p.k_head_of = k_head_of.data(), p.v_head_of = v_head_of.data();
     }
     const bool has_scales_per_row = pick(0, 1) == 1;
     if (pick(0, 2) == 0) {

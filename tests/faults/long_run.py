@@ -4,8 +4,8 @@
     long_run.py TOOLS [--minutes N]
 
 Every ten seconds the test samples the resident memory and the open file descriptors of mh-train. It expects that
-  - the largest memory of the last tenth of the run is at most 1% above that of the second tenth (the first tenth is
-    warm-up);
+  - the largest memory of the last tenth of the run is at most 1% above the largest memory of the second tenth (the first
+    tenth is warm-up);
   - no sample after the first tenth has more file descriptors than the first tenth had;
   - the reader, which reads log.jsonl from its start once a second, never finds an invalid line, and never misses a line that it has
     read before.

@@ -25,13 +25,13 @@ valid = "t.mhs"
 [model]
 layers = 2
 width = 16
-ffn = 16
+ffn_dim = 16
 dropout_ffn = 0.1
 [attention]
 heads = 4
 [train]
 length = "200u"
-batch.block = 16
+batch.sequence_length = 16
 batch.tokens = 64
 batch.micro_tokens = 32
 lr = 0.01
@@ -42,12 +42,12 @@ validation.every = "50u"
 """
 
 
-SMALL = "--set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.batch.block=8 --set train.batch.tokens=32"
+SMALL = "--set model.layers=1 --set model.width=16 --set model.ffn_dim=16 --set attention.heads=2 --set train.batch.sequence_length=8 --set train.batch.tokens=32"
 # Settings of a model that mh-convert --to huggingface writes as a model of GPT-2.
 GPT2 = f"{SMALL} --set model.positions=learned --set model.max_positions=24 --set model.scale_embedding=false --set model.activation=gelu-tanh"
 # Settings of an encoder that answers questions.
-SPAN = (f"{SMALL} --set model.backbone=bert --set model.bert.head=span --set model.bert.segments=2 --set squad.question=16 "
-        "--set train.batch.block=64 --set train.batch.tokens=512")
+SPAN = (f"{SMALL} --set model.backbone=bert --set model.bert.head=span --set model.bert.segments=2 --set squad.max_question_tokens=16 "
+        "--set train.batch.sequence_length=64 --set train.batch.tokens=512")
 
 
 @dataclasses.dataclass
@@ -93,7 +93,7 @@ SCENARIOS = [
     Scenario("train-shards", "mh-train -q --threads 1 --config c.toml --train t.mhs few.mhs --set data.weights=[2,1] --out out", run_folder="out",
              resume_command="mh-train -q --threads 1 --resume --out out", in_sample=False),
     Scenario("finetune", "mh-finetune -q --threads 1 --init model.safetensors --train t.mhs --valid t.mhs --set train.length=100u --set "
-             "train.batch.block=16 --set train.batch.tokens=64 --set train.checkpoint.every=10u --set train.log_every=10u --out out",
+             "train.batch.sequence_length=16 --set train.batch.tokens=64 --set train.checkpoint.every=10u --set train.log_every=10u --out out",
              run_folder="out", resume_command="mh-finetune -q --threads 1 --resume --out out"),
     Scenario("swap", "mh-swap -q model.safetensors --pairs decoder.self:0.1-1.3 -o out", ["out"]),
     Scenario("cut", "mh-prune cut -q model.safetensors --heads 0:1,1:2 -o out", ["out"]),
@@ -132,7 +132,7 @@ MODELS = [
     Model("hf", ["mh-convert -q --to huggingface gpt2.safetensors hf"]),
     Model("translator.safetensors", ["mh-prep translation -q --vocab v few few -o p.mhs",
                                      f"mh-train -q --threads 1 --train p.mhs --out run {SMALL} --set model.backbone=encoder-decoder "
-                                     "--set train.batch.block=16 --set train.length=1u"], "last"),
+                                     "--set train.batch.sequence_length=16 --set train.length=1u"], "last"),
     Model("span.safetensors", ["mh-prep squad -q --wordpiece vocab.txt squad.json -o q.mhs",
                                f"mh-train -q --threads 1 --train q.mhs --out run {SPAN} --set train.length=1u"], "last"),
 ]

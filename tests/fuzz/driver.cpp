@@ -31,8 +31,8 @@ using mh::RandomSequence;
 // time; mutations of them test nothing further.
 constexpr size_t kMaxMutatedBytes = 16 << 10;
 
-// Time limit for one input, seconds. Inputs take milliseconds, and at most seconds; the limit is for a target that
-// hangs, also on a busy machine.
+// Time limit for one input, seconds. An input takes milliseconds, at most seconds. The limit is so high that only a
+// target that hangs reaches it, even on a busy machine.
 constexpr unsigned kInputSeconds = 120;
 
 std::string input;                           // bytes of the file or mutation that the target is reading

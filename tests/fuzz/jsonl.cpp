@@ -25,7 +25,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                       kSmallBuffers);
     DocumentBatches documents(lines, unit, find_split, kSmallBuffers);
     io::ShardHeader header = header_of(*tokenizer);
-    header.set_kind(io::kTextKind);
+    header.set_kind(text::kTextKind);
     const auto sink = open_sink("/dev/null");
     io::ShardWriter writer(*sink, header);
     encode_lm_documents(documents, *tokenizer, 1, writer);

@@ -1,5 +1,5 @@
 // SQuAD files: parsing, once with unanswerable questions refused and once with unanswerable questions kept.
-#include "text/records/questions/squad.h"
+#include "text/records/squad.h"
 
 #include "fuzz/fuzz.h"
 

@@ -30,7 +30,7 @@ struct Options {
   void describe(Fields& f) {
     f.field("flag", flag, "true or false").changeable();
     f.field("integer", integer, "an integer", at_least(0));
-    f.field("number", number, "a number", positive()).fixed_once_validated();
+    f.field("number", number, "a number", positive()).fixed_with_validation_set();
     f.field("text", text, "a text");
     f.field("choice_text", choice_text, "a text of a list", {"a", "b"});
     f.field("length", length, "a length of training");

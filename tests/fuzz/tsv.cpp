@@ -2,8 +2,8 @@
 // the other bytes are the file.
 #include "base/file.h"
 #include "fuzz/fuzz.h"
-#include "text/records/classification/examples.h"
-#include "text/records/classification/glue.h"
+#include "text/records/classification.h"
+#include "text/records/glue.h"
 #include "text/text_batches.h"
 #include "text/tokenizers.h"
 

@@ -82,8 +82,8 @@ struct HeadMixing {
   }
 };
 
-// Sets the mixing parameters of `mixing` to those in `w`, by their names in a layer, and returns the output y (B, Tq,
-// d).
+// Sets the mixing parameters of `mixing` to the values in `w`, by their names in a layer, and returns the output y (B,
+// Tq, d).
 inline Vector head_mixing(HeadMixing mixing, const Weights& w, const Vector& x, const Vector& m,
                           const MayAttend& may_attend) {
   auto parameter = [&](const char* name) { return w.count(name) != 0 ? w.at(name) : Vector(); };

@@ -1,7 +1,7 @@
 // Attention with every option of kernels/attention_params.h, with head mixing or without, and its gradients, as naive
 // loops from the equations:
 //   A_j = Q_j K_jᵀ, with relative positions A_j[t, s] = (Q_j[t] + u_j) · K_j[s] + (Q_j[t] + v_j) · R_j[row of (t, s)];
-//   L_j = κ tanh(scale A_j / κ) + B_j[distance of (t, s)], without a soft cap κ scale A_j + B_j;
+//   L_j = c tanh(scale A_j / c) + B_j[distance of (t, s)], without a soft cap c: scale A_j + B_j;
 //   P_j = softmax of L_j over the visible keys and a sink of logit ψ_j, or Sigsoftmax;  P̄_i = Σ_j M[j, i] (Z_j ∘ P_j);
 //   O_i = s_i (Z̄_i ∘ P̄_i) V_i, where one of Z and Z̄ is the dropout mask, the other is 1, and s_i is the head scale.
 // All arithmetic is in double precision, but `round` can round the matrices that the composed path stores to the type
@@ -100,11 +100,9 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
       const int64_t unpadded_keys =
           c.key_lengths.empty() ? keys : std::min(keys, c.key_lengths[static_cast<size_t>(b)]);
       const int64_t first = p.visible_begin(t), end = std::max(first, std::min(p.visible_end(t), unpadded_keys));
-      const auto k_offset = [&](int64_t j, int64_t s) {
-        return ((b * c.k_heads + p.key_head(j)) * keys + s) * key_size;
-      };
+      const auto k_offset = [&](int64_t j, int64_t s) { return ((b * c.k_heads + p.k_head(j)) * keys + s) * key_size; };
       const auto v_offset = [&](int64_t i, int64_t s) {
-        return ((b * c.v_heads + p.value_head(i)) * keys + s) * value_size;
+        return ((b * c.v_heads + p.v_head(i)) * keys + s) * value_size;
       };
       const auto dropout = [&](bool before_mixing, int64_t h, int64_t s) {
         return c.dropout_factor && before_mixing == c.dropout_before_mixing ? c.dropout_factor(b, h, t, s) : 1.0;

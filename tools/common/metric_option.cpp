@@ -36,7 +36,8 @@ void MetricOption::store_values() {
   if (score_spec().needs_decoding) return;
   const std::string decoded_scores = join_alternatives(task::decoded_score_names());
   refuse_options(fields_->options(), str("--metric ", decoded_scores, " with this option"),
-                 found_value("--metric " + name_, str("--metric ", kPerplexity)), "pass --metric " + decoded_scores);
+                 found_value("--metric " + name_, str("--metric ", kPerplexity)),
+                 str("pass --metric ", decoded_scores, " with a shard of pairs"));
 }
 
 task::EvaluationOptions MetricOption::evaluation_options() const {

@@ -25,6 +25,7 @@ class MetricOption {
   // Reads the values of the options after parsing. Throws Error(usage) if options of decoding contradict each other or
   // are used with a metric that needs no decoding.
   void store_values();
+  const std::vector<CLI::Option*>& decoding_options() const { return fields_->options(); }
   const std::string& name() const { return name_; }         // name of the metric and of its table column
   std::string title() const { return score_spec().label; }  // title of the metric's axis in plots
   bool is_perplexity() const { return name_ == kPerplexity; }

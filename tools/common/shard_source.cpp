@@ -115,22 +115,23 @@ data::ScoringOptions resolved_scoring_options(const model::LoadedModel& model,
   train::TrainOptions train_options;
   config.read("train", train_options);
   data::ScoringOptions options = scoring_options;
-  if (options.block == 0) options.block = train_options.batch.block;
+  if (options.sequence_length == 0) options.sequence_length = train_options.batch.sequence_length;
   // A model of Hugging Face was trained on texts of max_position_embeddings, whatever the blocks of its fine-tuning.
   const bool is_converted = !model.huggingface_type.empty();
-  const int64_t trained_length =
-      is_converted ? std::max(train_options.batch.block, model.config.model.max_positions) : train_options.batch.block;
-  if (options.block > trained_length)
-    log_warning(str(model.name, ": blocks of ", count_of(options.block, "token"), " are longer than the ",
+  const int64_t trained_length = is_converted
+                                     ? std::max(train_options.batch.sequence_length, model.config.model.max_positions)
+                                     : train_options.batch.sequence_length;
+  if (options.sequence_length > trained_length)
+    log_warning(str(model.name, ": blocks of ", count_of(options.sequence_length, "token"), " are longer than the ",
                     is_converted ? "texts of " : "blocks of ", count_of(trained_length, "token"),
-                    " in training, so scores may be worse; --block sets the length"));
+                    " in training, so scores may be worse; --sequence-length sets the length"));
   return dataset.corpus().resolve(options, *model.model);
 }
 
 nlohmann::ordered_json settings_of(const data::ScoringOptions& scoring_options, const std::string& precision) {
-  nlohmann::ordered_json settings{{"block", scoring_options.block},      {"context", scoring_options.context},
-                                  {"memory", scoring_options.memory},    {"blocks", scoring_options.sample.blocks},
-                                  {"seed", scoring_options.sample.seed}, {"precision", precision}};
+  nlohmann::ordered_json settings{{"block", scoring_options.sequence_length}, {"context", scoring_options.context},
+                                  {"memory", scoring_options.memory},         {"blocks", scoring_options.sample.blocks},
+                                  {"seed", scoring_options.sample.seed},      {"precision", precision}};
   if (scoring_options.has_begin_token) settings["begin"] = name_of(scoring_options.begin);
   return settings;
 }
@@ -139,7 +140,7 @@ std::string measurement_text(const std::string& measure, const data::ScoringOpti
   return str(" by ", measure,
              scoring_options.has_independent_rows
                  ? " on whole records, "
-                 : str(" in blocks of ", count_of(scoring_options.block, "token"), ", "),
+                 : str(" in blocks of ", count_of(scoring_options.sequence_length, "token"), ", "),
              scoring_options.sample.blocks == 0 ? "all" : str(scoring_options.sample.blocks), " of them; seed ",
              scoring_options.sample.seed,
              scoring_options.has_begin_token ? str(", --begin ", name_of(scoring_options.begin)) : "");

@@ -54,8 +54,8 @@ class ShardSource {
 model::LoadedModel load_with_options(const ModelArguments& args, const io::Checkpoint& checkpoint,
                                      model::Masters masters, const std::vector<std::string>& assignments = {});
 
-// Returns the resolved scoring options for a model. For a text, a block length of 0 becomes the block length of the
-// model's training; warns if blocks are longer than in training.
+// Returns the resolved scoring options for a model. For a text, a sequence length of 0 becomes the sequence length of
+// the model's training; warns if blocks are longer than in training.
 data::ScoringOptions resolved_scoring_options(const model::LoadedModel& model,
                                               const data::ScoringOptions& scoring_options,
                                               const task::Dataset& dataset);
@@ -64,8 +64,8 @@ data::ScoringOptions resolved_scoring_options(const model::LoadedModel& model,
 // for a text whose vocabulary has a begin token.
 nlohmann::ordered_json settings_of(const data::ScoringOptions& scoring_options, const std::string& precision);
 
-// Returns the end of a message that says how heads were chosen, such as " by taylor in blocks of 32 tokens, all of
-// them; seed 1".
+// Returns the end of a message about the choice of heads, such as " by taylor in blocks of 32 tokens, all of them; seed
+// 1".
 std::string measurement_text(const std::string& measure, const data::ScoringOptions& scoring_options);
 
 // Returns a progress callback; its first call creates the progress bar.

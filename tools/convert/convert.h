@@ -16,9 +16,9 @@ struct Arguments {
   std::vector<std::string> files;
   std::string output = "-";
   bool average = false, fold = false;
-  std::string output_format;      // "huggingface"; empty: a multihead checkpoint
-  std::string dtype = "float32";  // --dtype: type of the tensors in the output
-  bool keep_padded_rows = false;  // --padded-vocabulary: whether to keep embedding rows past the vocabulary
+  std::string output_format;          // "huggingface"; empty: a multihead checkpoint
+  std::string dtype = "float32";      // --dtype: type of the tensors in the output
+  bool accepts_padding_rows = false;  // --padded-vocabulary: whether the embedding may have rows past the vocabulary
   uint64_t seed = 1;
   int threads = 0;
   // Options that only some conversions read.

@@ -71,12 +71,13 @@ void convert_from_huggingface(const Arguments& args) {
   check_output(args);
   nn::prepare_cpu(args.threads);
   const std::string folder = strip_slashes(args.files.front());
-  const conversion::Folder huggingface_folder(folder, {args.seed, args.keep_padded_rows});
+  const conversion::Folder huggingface_folder(folder, {args.seed, args.accepts_padding_rows});
   const model::LoadedModel& model = huggingface_folder.model();
   train::RunConfig run_config = train::RunConfig::parse(model.toml, folder);
-  // Tools read their default block length from the configuration, so this length must not exceed the number of
+  // Tools read their default sequence length from the configuration, so this length must not exceed the number of
   // positions of the model.
-  run_config.train.batch.block = std::min(run_config.train.batch.block, run_config.model.model.max_positions);
+  run_config.train.batch.sequence_length =
+      std::min(run_config.train.batch.sequence_length, run_config.model.model.max_positions);
   io::Metadata metadata{{io::kFormatKey, "1"}, {io::kConfigKey, run_config.toml()}};
   metadata.merge(text::metadata_of(model.tokenizers));
   io::add_origin(metadata, folder, {{"huggingface", folder}, {io::kModelTypeKey, huggingface_folder.model_type()}});

@@ -40,7 +40,7 @@ int main(int argc, char** argv) {
       ->type_name("TYPE")
       ->check(one_of({"float32", "bfloat16", "float16"}));
   args.padded_vocabulary_option =
-      app.add_flag("--padded-vocabulary", args.keep_padded_rows,
+      app.add_flag("--padded-vocabulary", args.accepts_padding_rows,
                    "keep the embedding rows of a Hugging Face folder that are past the end of the vocabulary");
   args.seed_option = app.add_option("--seed", args.seed,
                                     "seed of the initial values of an output head that a Hugging Face folder lacks [1]")

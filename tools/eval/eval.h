@@ -12,8 +12,8 @@
 
 namespace mh::eval {
 
-// The options of mh-eval without a subcommand. Subcommands accept these options as well, except those that they
-// exclude.
+// The options of mh-eval without a subcommand. Subcommands accept these options as well, except the options
+// that they exclude.
 struct Arguments : ModelArguments {
   Arguments() { precision = "fp32", attention_path = "auto"; }
   std::vector<std::string> assignments;

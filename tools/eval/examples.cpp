@@ -80,7 +80,7 @@ ordered_json score_examples(const ScoreJob& job, const ShardSource& source, mode
                    {"scored", evaluation_result.num_scored},
                    {"loss", evaluation_result.num_scored > 0 ? evaluation_result.loss : NAN}};
   for (const auto& [name, value] : evaluation_result.scores) row[name] = value;
-  row["longest"] = evaluation.scoring.block;
+  row["longest"] = evaluation.scoring.sequence_length;
   row.update(dataset.columns());
   row.update({{"precision", job.args->precision}, {"set", join(job.args->assignments, " ")}});
   return row;

@@ -75,8 +75,9 @@ std::vector<Prompt> read_prompts(const GenerateJob& job, const text::Tokenizer& 
   return prompts;
 }
 
-// Returns the tokens of a prompt. The first one is the begin token of the vocabulary, and line feeds are text; without
-// a begin token it is an end-of-line token, since the prompt starts a new line, and line feeds are end-of-line tokens.
+// Returns the tokens of a prompt. If the vocabulary has a begin token, the first token is the begin token, and line
+// feeds are text; otherwise the first token is an end-of-line token, since the prompt starts a new line, and line feeds
+// are end-of-line tokens.
 std::vector<int32_t> encode_prompt(const text::Tokenizer& tokenizer, text::Encoder& encoder, const std::string& text) {
   const bool has_begin_token = tokenizer.begin_id() >= 0;
   std::vector<int32_t> tokens;

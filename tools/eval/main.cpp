@@ -13,17 +13,18 @@
 using namespace mh;
 
 int main(int argc, char** argv) {
-  Tool tool({"mh-eval",
-             "Scores models on text, translations or tasks: mh-eval MODEL... DATA. The subcommands generate text, "
-             "translate, and score translations.",
-             "  mh-eval run1/best.safetensors run2/best.safetensors test.mhs\n"
-             "  cat test.mhs | mh-eval --format json --context 192 run1/best.safetensors -\n"
-             "  mh-eval --block 64 --memory 640 --set attention.relative.clamp=400 run3/best.safetensors test.mhs\n"
-             "  mh-eval generate run1/best.safetensors --prompt 'The history of' --length 50\n"
-             "  mh-eval mt/best.safetensors test.mhs --beam 5 --hypotheses out.en\n"
-             "  mh-eval ft/seed1/best.safetensors test.mhs --predictions - > MRPC.tsv\n"
-             "  mh-eval translate mt/best.safetensors --beam 5 --nbest 3 --scores test.de\n"
-             "  mh-eval bleu --format json hyp.en ref.en"});
+  Tool tool(
+      {"mh-eval",
+       "Scores models on text, translations or tasks: mh-eval MODEL... DATA. The subcommands generate text, "
+       "translate, and score translations.",
+       "  mh-eval run1/best.safetensors run2/best.safetensors test.mhs\n"
+       "  cat test.mhs | mh-eval --format json --context 192 run1/best.safetensors -\n"
+       "  mh-eval --sequence-length 64 --memory 640 --set attention.relative.clamp=400 run3/best.safetensors test.mhs\n"
+       "  mh-eval generate run1/best.safetensors --prompt 'The history of' --length 50\n"
+       "  mh-eval mt/best.safetensors test.mhs --beam 5 --hypotheses out.en\n"
+       "  mh-eval ft/seed1/best.safetensors test.mhs --predictions - > MRPC.tsv\n"
+       "  mh-eval translate mt/best.safetensors --beam 5 --nbest 3 --scores test.de\n"
+       "  mh-eval bleu --format json hyp.en ref.en"});
   const auto args = std::make_shared<eval::Arguments>();
   eval::SharedOptions shared_options;
   const Job score = eval::make_score_job(tool.app(), args, shared_options);

@@ -102,7 +102,7 @@ ordered_json score_tokens(const ScoreJob& job, const ShardSource& source, model:
   const uint64_t num_bytes = scored_text_bytes(source, *model.tokenizers.target, options);
   for (const task::LikelihoodScore& likelihood_score : task::likelihood_scores())
     row[likelihood_score.name] = likelihood_score.value(score, num_bytes);
-  row.update({{"block", options.block},
+  row.update({{"block", options.sequence_length},
               {"context", options.context},
               {"memory", options.memory},
               {"streams", options.streams},

@@ -129,7 +129,7 @@ void prune_checkpoint(const Arguments& args) {
   train::RunConfig run_config = train::RunConfig::parse(model.toml, model.name);
   auto sink = open_sink(args.output);  // opened before the ranking, so that errors appear early
   const HeadChoice choice = select_heads(args, model, shard.get());
-  const analysis::KeptHeadsByLayer remaining_heads = analysis::heads_after_pruning(
+  const analysis::RemainingHeadsByLayer remaining_heads = analysis::heads_after_pruning(
       *model.model, choice.heads, analysis::side_named(args.side), args.heads.empty() ? "--by" : "--heads");
   const analysis::PrunedModel pruned_model = analysis::prune_heads(model.config, *model.model, remaining_heads);
   io::Metadata metadata = train::derived_metadata(checkpoint);

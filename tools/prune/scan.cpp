@@ -160,8 +160,9 @@ void add_scan_subcommand(CLI::App& app, Jobs& jobs) {
            "heads to ablate, or groups with --unit group, as LAYER:HEAD or KIND:LAYER:HEAD, counted from 0, such as "
            "0:1,0:3,5:7 or decoder.self:0:1 [all]",
            "LAYER:HEAD,...");
-  sub->add_flag("--layers", args->layers, "in addition, for each layer, ablate all of its heads together");
-  sub->add_flag("--all-but-one", args->all_but_one, "in addition, for each head, ablate all other heads of its layer");
+  sub->add_flag("--layers", args->layers, "add a row for each layer, with all of its heads ablated together");
+  sub->add_flag("--all-but-one", args->all_but_one,
+                "add a row for each head, with all other heads of its layer ablated");
   sub->add_flag("--summary", args->summary,
                 "print one row per layer and model with the standard deviation of the metric over the ablated heads, "
                 "instead of one row per head");

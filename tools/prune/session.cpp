@@ -124,7 +124,7 @@ AnalysedModel& PruneSession::load(size_t index) {
 
 ordered_json append_protocol(ordered_json row, const MeasureArguments& args,
                              const data::ScoringOptions& scoring_options) {
-  row.update({{"block", scoring_options.block},
+  row.update({{"block", scoring_options.sequence_length},
               {"context", scoring_options.context},
               {"memory", scoring_options.memory},
               {"streams", scoring_options.streams},

@@ -148,7 +148,7 @@ void add_experts_subcommand(CLI::App& app, const std::shared_ptr<Arguments>& arg
       add_number("--tokens", job->max_tokens, "with --show tokens: maximum number of tokens per expert [10]", 1 << 30);
   auto* min_count_option =
       add_number("--least", job->min_count,
-                 "with --show tokens: show only tokens that occur at least N times with the expert [5]", 1 << 30);
+                 "with --show tokens: minimum number of occurrences of a token with the expert [5]", 1 << 30);
   auto* num_random_option = add_number("--random", job->num_random,
                                        "with --show scores: number of evaluations with random experts [5]", 1000);
   add_format_option(*sub, args->format);
@@ -161,6 +161,7 @@ void add_experts_subcommand(CLI::App& app, const std::shared_ptr<Arguments>& arg
                     require_show(*job, tokens_option, "tokens");
                     require_show(*job, min_count_option, "tokens");
                     require_show(*job, num_random_option, "scores");
+                    for (CLI::Option* option : job->metric.decoding_options()) require_show(*job, option, "scores");
                     job->args->store_values(fields.get());
                     job->metric.store_values();
                     nn::prepare_cpu(job->args->threads);

@@ -23,8 +23,8 @@ using nlohmann::ordered_json;
 
 namespace {
 
-// Returns the values of --of that read a text if `reads_text`, otherwise those that read parameters, such as "alphas,
-// output-value or weight:NAME".
+// Returns the values of --of that read a text if `reads_text`, otherwise the values that read parameters, such as
+// "alphas, output-value or weight:NAME".
 std::string matrices_text(bool reads_text) { return join_alternatives(analysis::source_forms(reads_text)); }
 
 // Returns matrices_text() with a short explanation after each value.
@@ -156,7 +156,7 @@ void refuse_no_matrices(const SpectraJob& job, const std::string& model, bool re
   refuse_usage(place_of(job),
                reads_text ? "attention layers with heads, and a text with a full block" : "attention layers with heads",
                str("none in ", model),
-               reads_text ? "use a model with attention heads, a longer text, or a lower --block"
+               reads_text ? "use a model with attention heads, a longer text, or a lower --sequence-length"
                           : "use a model that has attention layers with heads");
 }
 
@@ -172,10 +172,10 @@ PreparedSource prepare_source(const SpectraJob& job, const SpectraInputs& inputs
     const auto dataset = inputs.dataset_for(model);
     scoring_options = resolved_scoring_options(model, job.args->scoring_options, *dataset);
     num_targets = dataset->corpus().num_targets();
-    is_text_too_short = !scoring_options.has_independent_rows && num_targets < scoring_options.block;
+    is_text_too_short = !scoring_options.has_independent_rows && num_targets < scoring_options.sequence_length;
   }
   const analysis::Kinds kinds = analysis::kinds_named(job.args->kinds, model.model->parameters(), "--kind");
-  source->start(*model.model, {argument, !job.curves_path.empty(), scoring_options.block,
+  source->start(*model.model, {argument, !job.curves_path.empty(), scoring_options.sequence_length,
                                scoring_options.has_independent_rows, kinds, model.name});
   const auto layers = model.model->attention_layers();
   const bool has_no_heads = std::all_of(layers.begin(), layers.end(), [&](const attention::AttentionLayer* l) {
@@ -186,29 +186,29 @@ PreparedSource prepare_source(const SpectraJob& job, const SpectraInputs& inputs
                  "use a model that has attention layers with heads");
   if (is_text_too_short)
     refuse_usage(place_of(job),
-                 str("a text with at least ", count_of(scoring_options.block, "token"),
+                 str("a text with at least ", count_of(scoring_options.sequence_length, "token"),
                      " to predict, the length of a block for ", model.name),
-                 count_of(num_targets, "token"), "use a longer text, or a lower --block");
+                 count_of(num_targets, "token"), "use a longer text, or a lower --sequence-length");
   if (!reads_text && source->entries().empty()) refuse_no_matrices(job, model.name, reads_text);
   return {std::move(source), scoring_options};
 }
 
 // Runs the model over the text. The observers are the source and, for --dump, the attention dump.
 void observe_text(const SpectraJob& job, const SpectraInputs& inputs, const model::LoadedModel& model,
-                  const PreparedSource& prepared) {
-  const data::ScoringOptions& scoring_options = prepared.scoring_options;
+                  const PreparedSource& prepared_source) {
+  const data::ScoringOptions& scoring_options = prepared_source.scoring_options;
   const auto dataset = inputs.dataset_for(model);
   const analysis::AnalysisInput input{
       *model.model, dataset->corpus(), scoring_options, analysis::SideSelection::whole, progress_bar("spectra", "rows"),
       {},           inputs.group()};
   if (job.dump_path.empty()) {
-    analysis::run_with_observer(input, *prepared.source);
+    analysis::run_with_observer(input, *prepared_source.source);
     return model.require_unchanged_file();
   }
-  analysis::AttentionDump dump(*model.model, scoring_options.sample.blocks, scoring_options.block,
-                               scoring_options.block + scoring_options.memory);
+  analysis::AttentionDump dump(*model.model, scoring_options.sample.blocks, scoring_options.sequence_length,
+                               scoring_options.sequence_length + scoring_options.memory);
   auto sink = open_sink(job.dump_path);
-  analysis::Observers observers({prepared.source.get(), &dump});
+  analysis::Observers observers({prepared_source.source.get(), &dump});
   analysis::run_with_observer(input, observers);
   model.require_unchanged_file();
   dump.write(*sink, {{"multihead.model", model.name},

@@ -31,7 +31,7 @@ struct Arguments : ModelArguments {
 };
 
 // Returns the job that writes spectra as tables and plots, which runs if the command line has no subcommand. Adds the
-// options of this job to `app`; `spectra_options` receives those that the subcommand must exclude.
+// options of this job to `app`; `spectra_options` receives the options that the subcommand must exclude.
 Job make_spectra_job(CLI::App& app, const std::shared_ptr<Arguments>& args, std::vector<CLI::Option*>& spectra_options);
 // Adds the subcommand that reports the specialisation of experts.
 void add_experts_subcommand(CLI::App& app, const std::shared_ptr<Arguments>& args,

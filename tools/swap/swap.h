@@ -24,8 +24,8 @@ struct ScoringFields {
   }
 };
 
-// The options of mh-swap without a subcommand. The subcommand report accepts these options as well, except those that
-// it excludes.
+// The options of mh-swap without a subcommand. The subcommand report accepts these options as well, except the options
+// that it excludes.
 struct Arguments : ModelArguments {
   Arguments() { precision = "fp32", attention_path = "auto"; }
   std::string format = "table";
@@ -34,8 +34,8 @@ struct Arguments : ModelArguments {
 };
 
 // Returns the job that writes the model with heads swapped or, with --dry-run, prints the pairs; it runs if the command
-// line has no subcommand. Adds the options of this job to `app`; `swap_only_options` receives those that the subcommand
-// must exclude.
+// line has no subcommand. Adds the options of this job to `app`; `swap_only_options` receives the options that the
+// subcommand must exclude.
 Job make_swap_job(CLI::App& app, const std::shared_ptr<Arguments>& args, std::vector<CLI::Option*>& swap_only_options);
 // Adds the subcommand that reports the head discrepancy of models, layer by layer.
 void add_report_subcommand(CLI::App& app, const std::shared_ptr<Arguments>& args,

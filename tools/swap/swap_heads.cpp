@@ -40,6 +40,21 @@ bool contains(const std::vector<std::string>& words, const char* word) {
 
 bool has_groups(const SwapJob& job) { return analysis::head_unit_named(job.unit) == analysis::HeadUnit::group; }
 
+bool uses_importance(const SwapJob& job) {
+  return !job.mode.empty() && analysis::uses_importance(analysis::pair_selection_named(job.mode));
+}
+
+// Returns the modes that rank heads as text: "--mode hard, soft or released".
+std::string ranking_modes_text() {
+  std::vector<std::string> names;
+  for (const analysis::PairSelectionName& selection : analysis::kPairSelections)
+    if (analysis::uses_importance(selection.selection)) names.emplace_back(selection.name);
+  return "--mode " + join_alternatives(names);
+}
+
+// Returns the option that chooses the pairs as text, for the part `found` of an error.
+std::string chosen_pairs_text(const SwapJob& job) { return job.mode.empty() ? "--pairs" : "--mode " + job.mode; }
+
 // Throws Error(usage) for invalid arguments. Called before any file is opened.
 void check_arguments(const SwapJob& job) {
   if (job.model.empty()) refuse_usage("mh-swap", "a model", "none", "mh-swap --help shows all options");
@@ -51,19 +66,15 @@ void check_arguments(const SwapJob& job) {
     refuse_usage("--output", "a file for the new checkpoint", "none", "use -o FILE, or -o - for standard output");
   if (!job.dry_run)
     refuse_options({job.format_option}, "--dry-run or the subcommand report, which print tables", "neither");
-  const bool uses_importance = !job.mode.empty() && analysis::uses_importance(analysis::pair_selection_named(job.mode));
-  if (uses_importance && job.data.empty())
+  if (uses_importance(job) && job.data.empty())
     refuse_usage("--data", str("a shard to rank heads on, for --mode ", job.mode), "none",
                  "pass --data, or use --mode random, which needs no data");
-  if (!uses_importance && !job.data.empty() && !job.dry_run) {
-    std::vector<std::string> ranking_modes;
-    for (const analysis::PairSelectionName& selection : analysis::kPairSelections)
-      if (analysis::uses_importance(selection.selection)) ranking_modes.emplace_back(selection.name);
-    refuse_usage("--data", str("--mode ", join_alternatives(ranking_modes), ", which rank heads, or --dry-run"),
-                 job.mode.empty() ? "--pairs" : "--mode " + job.mode, "leave --data out");
-  }
+  if (!uses_importance(job) && !job.data.empty() && !job.dry_run)
+    refuse_usage("--data", ranking_modes_text() + ", which rank heads, or --dry-run", chosen_pairs_text(job),
+                 "leave --data out");
   if (has_groups(job) && !job.mode.empty())
-    refuse_usage("--unit", "head with --mode, which pairs single heads", "group", "use --pairs, or leave --unit out");
+    refuse_usage("--unit", "head with --mode, which pairs single heads", "group",
+                 "use --pairs in place of --mode, or leave --unit out");
   if (job.model == "-" && job.data == "-")
     refuse_usage("mh-swap", "standard input (-) for at most one file", "- twice", "write the other input to a file");
   std::vector<std::string> inputs{job.model};
@@ -99,7 +110,7 @@ void print_pairs(const SwapJob& job, const std::string& model, const PairChoice&
   // Without --data, the columns of scoring options are NaN. The seed is NaN if neither --data nor --mode random uses
   // a seed.
   constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-  const bool has_scores = !job.data.empty(), is_sampled = has_scores || !job.mode.empty();
+  const bool has_scores = !job.data.empty(), uses_seed = has_scores || !job.mode.empty();
   auto score = [&](AttentionKind kind, const analysis::Head& head) {
     return has_scores ? choice.scores.at(kind)[static_cast<size_t>(head.layer)][static_cast<size_t>(head.head)] : kNaN;
   };
@@ -114,7 +125,7 @@ void print_pairs(const SwapJob& job, const std::string& model, const PairChoice&
     row.update(settings_of(choice.scoring_options, job.args->precision));
     for (const char* data_option : {"block", "context", "memory", "blocks"})
       if (!has_scores) row[data_option] = kNaN;
-    if (!is_sampled) row["seed"] = kNaN;
+    if (!uses_seed) row["seed"] = kNaN;
     table.print_row(row);
   }
 }
@@ -167,6 +178,10 @@ void check_scoring(const SwapJob& job, const ScoringFields& fields) {
   CLI::Option *blocks = fields.sample_fields.option("blocks"), *seed = fields.sample_fields.option("seed");
   std::vector<CLI::Option*> data_options = fields.scoring_fields.options();
   data_options.push_back(blocks);
+  const bool has_pairs = !job.pairs.empty() || !job.mode.empty();
+  if (has_pairs && !uses_importance(job) && !job.dry_run)  // check_arguments() would refuse --data
+    refuse_options(data_options, ranking_modes_text() + ", or --dry-run, with a shard as --data",
+                   chosen_pairs_text(job));
   refuse_options(data_options, "--data, on which heads are ranked", "no --data", "pass --data");
   if (job.mode != "random") refuse_options({seed}, "--mode random or --data, which use the seed", "neither");
 }
@@ -205,8 +220,8 @@ Job make_swap_job(CLI::App& app, const std::shared_ptr<Arguments>& args, std::ve
       add(app.add_option("--mode", job->mode, "rule that chooses the pairs: " + join_alternatives(summaries)), "HOW");
   mode->check(one_of(selections))->excludes(pairs);
   add(app.add_option("--k", job->k,
-                     "number of pairs of heads; with --mode soft, number of pairs of heads in each pair of layers; "
-                     "with --mode released, number of pairs of layers [3]"),
+                     "number of pairs of heads; with --mode soft: number of pairs of heads in each pair of layers; "
+                     "with --mode released: number of pairs of layers [3]"),
       "N")
       ->check(whole_number(1, 1 << 24))
       ->needs(mode);

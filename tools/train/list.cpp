@@ -16,7 +16,7 @@
 #include "model/tensor_list.h"
 #include "task/task.h"
 #include "text/added_tokens.h"
-#include "text/records/classification/glue.h"
+#include "text/records/glue.h"
 #include "text/vocabulary_types.h"
 #include "train/run_config.h"
 #include "train/train_state.h"
@@ -53,9 +53,9 @@ std::string stage_rows() {
 }
 
 const char* text_of(ResumeRule rule) {
-  return rule == ResumeRule::changeable             ? "may change"
-         : rule == ResumeRule::fixed_once_validated ? "may change if the run has no validation"
-                                                    : "fixed";
+  return rule == ResumeRule::changeable                  ? "may change"
+         : rule == ResumeRule::fixed_with_validation_set ? "may change if the run has no validation"
+                                                         : "fixed";
 }
 
 std::string key_rows() {
@@ -133,10 +133,10 @@ std::string matrix_rows() {
 // Returns a table of the scores that mh-eval prints, by the kind of the records.
 std::string score_rows() {
   std::string rows = "records\tscore\tfrom\tmeaning\n";
-  for (const io::RecordKind& kind : io::record_kinds()) {
-    const auto task = task::task_of_kind(kind.name, "--list scores");
+  for (const std::string& kind : io::record_kind_names()) {
+    const auto task = task::task_of_kind(kind, "--list scores");
     const auto add = [&](const auto& score, const char* from) {
-      rows += str(kind.name, '\t', score.name, '\t', from, '\t', score.meaning, '\n');
+      rows += str(kind, '\t', score.name, '\t', from, '\t', score.meaning, '\n');
     };
     if (task->traits().has_perplexity)
       for (const task::LikelihoodScore& score : task::likelihood_scores()) add(score, "log-probabilities");
@@ -160,10 +160,11 @@ std::string glue_rows() {
 
 std::string record_rows() {
   std::string rows = "kind\tfields\tmeaning\tmade_by\tscoring_keys\n";
-  for (const io::RecordKind& kind : io::record_kinds()) {
-    const auto task = task::task_of_kind(kind.name, "--list records");
-    rows += str(kind.name, '\t', join(kind.field_names, ", "), '\t', kind.meaning, '\t', join(kind.preparations, ", "),
-                '\t', task->options_affect_scores() ? task->section() : "-", '\n');
+  for (const std::string& name : io::record_kind_names()) {
+    const io::RecordKind& kind = *io::record_kind(name);
+    const auto task = task::task_of_kind(name, "--list records");
+    rows += str(name, '\t', join(kind.field_names(), ", "), '\t', io::record_kinds().find(name, "kind").help, '\t',
+                join(kind.preparations(), ", "), '\t', task->options_affect_scores() ? task->section() : "-", '\n');
   }
   return rows;
 }

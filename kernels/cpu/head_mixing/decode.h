@@ -59,8 +59,8 @@ void weighted_value_sum(const TileLayout& layout, const float* x, const VisibleR
 // scratch for mixing one query.
 struct DecodeScratch {
   TileLayout layout;
-  float *tiles, *mix_out, *matrix;  // (queries, layout.query_stride()); (max_heads, kChunkKeys); (in, out)
-  float *max_logits, *sums;         // (in): maximum logit and sum of exponentials of each query head, for one query
+  float *tiles, *mix_out, *matrix;  // (queries, layout.query_stride()); (max_heads, kChunkKeys); (h, hv)
+  float *max_logits, *sums;         // (h): maximum logit and sum of exponentials of each query head, for one query
   MH_INLINE DecodeScratch(const AttentionParams& params, float* shared_scratch)
       : layout(decode_layout(params)),
         tiles(shared_scratch),
@@ -82,14 +82,14 @@ void decode_products(const TileLayout& layout, const T* q, float scale, int64_t 
     load_partial(q + i * lanes, size - i * lanes, q_lanes[i]);
     q_lanes[i] = q_lanes[i] * scale;
   }
-  const bool full_vectors = size == num_vectors * lanes;
+  const bool has_full_vectors = size == num_vectors * lanes;
   for (int64_t s = 0; s < k.num_visible; ++s) {
     const T* key = k.at(s) + first;
     k.prefetch(s, first, size);
     Floats sum{};
     for (int i = 0; i < num_vectors; ++i) {
       Floats b;
-      if (full_vectors) load(key + i * lanes, b);
+      if (has_full_vectors) load(key + i * lanes, b);
       else load_partial(key + i * lanes, size - i * lanes, b);
       sum += q_lanes[i] * b;
     }
@@ -112,8 +112,7 @@ void HeadMixingLoops<L, T>::decode_logits(const AttentionParams& params, int64_t
                             : size > lanes   ? decode_products<2, T>
                                              : decode_products<1, T>;
       products(scratch.layout, q.at(j, t) + first, params.scale, size,
-               VisibleRows<T>{k, params.key_head(j), params.visible_end(t)}, first,
-               scratch.tile_of(t) + j * kChunkKeys);
+               VisibleRows<T>{k, params.k_head(j), params.visible_end(t)}, first, scratch.tile_of(t) + j * kChunkKeys);
     }
 }
 
@@ -140,7 +139,7 @@ void HeadMixingLoops<L, T>::decode_values(const AttentionParams& params, int64_t
   const DecodeScratch scratch(params, shared_scratch);
   for (int64_t t = 0; t < params.queries; ++t) {
     const float* x = scratch.tile_of(t) + i * kChunkKeys;
-    const VisibleRows<T> values{v, params.value_head(i), params.visible_end(t)};
+    const VisibleRows<T> values{v, params.v_head(i), params.visible_end(t)};
     int64_t c = 0;
     for (; c + 4 * lanes <= params.value_size; c += 4 * lanes)
       weighted_value_sum<4>(scratch.layout, x, values, c, params.value_size, out.at(i, t));

@@ -1,5 +1,5 @@
-// Sizes, memory layout and scratch memory of the tiles of head mixing on a CPU. In the shapes of this folder `in` is
-// params.heads and `out` is params.value_heads.
+// Sizes, memory layout and scratch memory of the tiles of head mixing on a CPU. In the shapes of this folder h is
+// params.heads and hv is params.value_heads.
 #pragma once
 
 #include <algorithm>
@@ -95,8 +95,8 @@ MH_INLINE int64_t operand_scratch_floats(const AttentionParams& params, const Ti
              : 0;
 }
 
-// Return the sizes, in floats, of the keys (heads, keys, dk) and of the values (value_heads, keys, dv), with the number
-// of keys padded to whole chunks.
+// Return the sizes, in floats, of the keys (h, keys, dk) and of the values (hv, keys, dv), with the number of keys
+// padded to whole chunks.
 MH_INLINE int64_t key_floats(const AttentionParams& params) {
   return params.heads * round_up(params.keys, kChunkKeys) * pad_to_lanes(params.key_size);
 }

@@ -47,8 +47,8 @@ void pack_transposed_fp32(const T* from, int64_t row_stride, int64_t length, int
 // The addresses of the packed keys and values of all heads. Float is float or const float.
 template <class Float>
 struct PackedOperands {
-  // transposed_k: (in, chunks, key_size, kChunkKeys). keys: (in, keys, dk), in the backward pass only. values: (out,
-  // keys, dv) in the forward pass, transposed (out, chunks, value_size, kChunkKeys) in the backward pass.
+  // transposed_k: (h, chunks, key_size, kChunkKeys). keys: (h, keys, dk), in the backward pass only.
+  // values: (hv, keys, dv) in the forward pass, transposed (hv, chunks, value_size, kChunkKeys) in the backward pass.
   Float *transposed_k, *keys, *values;
   MH_INLINE PackedOperands(const AttentionParams& params, bool backward, Float* packed_kv)
       : transposed_k(packed_kv),
@@ -65,21 +65,21 @@ void pack_bf16(const AttentionParams& params, const TileLayout& layout, bool bac
     return reinterpret_cast<uint16_t*>(operands + i * layout.padded_keys() * padded_size);
   };
   if (head < params.heads) {
-    transpose_rows(k.at(params.key_head(head), 0), k.row_stride, params.keys, layout.padded_keys(), params.key_size,
+    transpose_rows(k.at(params.k_head(head), 0), k.row_stride, params.keys, layout.padded_keys(), params.key_size,
                    head_operand(packed_operands.transposed_k, head, layout.dk));
     if (backward)
-      interleave_rows(k.at(params.key_head(head), 0), k.row_stride, params.keys, layout.padded_keys(), params.key_size,
+      interleave_rows(k.at(params.k_head(head), 0), k.row_stride, params.keys, layout.padded_keys(), params.key_size,
                       head_operand(packed_operands.keys, head, layout.dk));
     return;
   }
   head -= params.heads;
   uint16_t* to = head_operand(packed_operands.values, head, layout.dv);
   if (backward)
-    transpose_rows(v.at(params.value_head(head), 0), v.row_stride, params.keys, layout.padded_keys(), params.value_size,
+    transpose_rows(v.at(params.v_head(head), 0), v.row_stride, params.keys, layout.padded_keys(), params.value_size,
                    to);
   else
-    interleave_rows(v.at(params.value_head(head), 0), v.row_stride, params.keys, layout.padded_keys(),
-                    params.value_size, to);
+    interleave_rows(v.at(params.v_head(head), 0), v.row_stride, params.keys, layout.padded_keys(), params.value_size,
+                    to);
 }
 
 }  // namespace
@@ -93,19 +93,19 @@ void HeadMixingLoops<L, T>::pack(const AttentionParams& params, bool backward, i
   if constexpr (std::is_same_v<T, uint16_t>)
     if (uses_bf16_gemm(params)) return pack_bf16(params, layout, backward, head, k, v, packed_operands);
   if (head < params.heads) {
-    pack_transposed_fp32(k.at(params.key_head(head), 0), k.row_stride, params.keys, params.key_size,
+    pack_transposed_fp32(k.at(params.k_head(head), 0), k.row_stride, params.keys, params.key_size,
                          packed_operands.transposed_k + head * layout.num_chunks * params.key_size * kChunkKeys);
     if (backward)
-      pack_rows_fp32(k.at(params.key_head(head), 0), k.row_stride, params.keys, params.key_size, 1.0F, params.keys,
+      pack_rows_fp32(k.at(params.k_head(head), 0), k.row_stride, params.keys, params.key_size, 1.0F, params.keys,
                      packed_operands.keys + head * layout.padded_keys() * layout.dk);
     return;
   }
   head -= params.heads;
   if (backward)
-    pack_transposed_fp32(v.at(params.value_head(head), 0), v.row_stride, params.keys, params.value_size,
+    pack_transposed_fp32(v.at(params.v_head(head), 0), v.row_stride, params.keys, params.value_size,
                          packed_operands.values + head * layout.num_chunks * params.value_size * kChunkKeys);
   else
-    pack_rows_fp32(v.at(params.value_head(head), 0), v.row_stride, params.keys, params.value_size, 1.0F, params.keys,
+    pack_rows_fp32(v.at(params.v_head(head), 0), v.row_stride, params.keys, params.value_size, 1.0F, params.keys,
                    packed_operands.values + head * layout.padded_keys() * layout.dv);
 }
 

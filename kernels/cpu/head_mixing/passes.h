@@ -32,10 +32,11 @@ PackedRowSpec out_row_spec(const AttentionParams& params) { return {params.value
 // Computes `tile`: the scaled products of the packed queries of a tile with the visible keys, or the products of the
 // packed output gradients of a tile with the visible values.
 void multiply_rows(const AttentionParams& params, const TileLayout& layout, const PackedRowSpec& row_spec,
-                   const VisibleKeys& visible_range, const float* packed_rows, const float* transposed, float* tile) {
+                   const VisibleKeys& visible_range, const float* packed_rows, const float* transposed_kv,
+                   float* tile) {
   if (uses_bf16_gemm(params))
-    multiply_rows_bf16(*params.bf16_gemm, layout, row_spec, visible_range, packed_rows, transposed, tile);
-  else multiply_rows_fp32(layout, row_spec, visible_range, packed_rows, transposed, tile);
+    multiply_rows_bf16(*params.bf16_gemm, layout, row_spec, visible_range, packed_rows, transposed_kv, tile);
+  else multiply_rows_fp32(layout, row_spec, visible_range, packed_rows, transposed_kv, tile);
 }
 
 // Computes the logits of a tile from its packed queries `packed_rows`, including relative positions.
@@ -93,13 +94,13 @@ float sink_probability(const AttentionParams& params, int64_t j, float lse) {
   return sink != nullptr ? std::exp(*sink - lse) : 0;
 }
 
-// For the queries of a tile: log-sum-exps (in, queries of the batch row); sums of the recomputed probabilities,
-// including the sink (rows, in); and G, divided by these sums (rows, in, out).
+// For the queries of a tile: log-sum-exps (h, queries of the batch row); sums of the recomputed probabilities,
+// including the sink (rows, h); and G, divided by these sums (rows, h, hv).
 struct TileSums {
   const float *lse, *prob_sums, *g;
 };
 
-// Adds the gradients of the sinks from the queries of a tile to dsinks (in). The derivative of a probability P with
+// Adds the gradients of the sinks from the queries of a tile to dsinks (h). The derivative of a probability P with
 // respect to the sink of its head is -P times the sink's probability, and Σ_s P dP = Σ_i m[j, i] G[j, i].
 void add_sink_gradients(const AttentionParams& params, const QueryRange& queries, const TileSums& sums, float* dsinks) {
   for (int64_t j = 0; j < params.heads; ++j) {
@@ -133,14 +134,14 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QuerySh
   const TileLayout layout(params, tile_size(params));
   const PackedOperands<const float> operands(params, false, tensors.packed_kv);
   float* tile = scratch;
-  float* packed_q = tile + layout.tile_floats();                        // packed queries (in, rows, dk)
-  float* out_sums = packed_q + params.heads * layout.rows * layout.dk;  // sums of the outputs (out, rows, dv)
+  float* packed_q = tile + layout.tile_floats();                        // packed queries (h, rows, dk)
+  float* out_sums = packed_q + params.heads * layout.rows * layout.dk;  // sums of the outputs (hv, rows, dv)
   float* mix_out =
       out_sums + params.value_heads * layout.rows * layout.dv;  // scratch of mix_query() (max_heads, kChunkKeys)
-  float* matrix = mix_out + layout.max_heads * kChunkKeys;      // mixing matrix of one query (in, out)
-  float* max_logits = matrix + pad_to_lanes(params.heads * params.value_heads);  // (rows, in): maximum logits
-  float* sums = max_logits + layout.rows * params.heads;                         // (rows, in): sums of exponentials
-  float* unused_sums = sums + layout.rows * params.heads;  // (in): output of exponentiate_query() that is not read
+  float* matrix = mix_out + layout.max_heads * kChunkKeys;      // mixing matrix of one query (h, hv)
+  float* max_logits = matrix + pad_to_lanes(params.heads * params.value_heads);  // (rows, h): maximum logits
+  float* sums = max_logits + layout.rows * params.heads;                         // (rows, h): sums of exponentials
+  float* unused_sums = sums + layout.rows * params.heads;  // (h): output of exponentiate_query() that is not read
   float* dropout_mask = unused_sums + pad_to_lanes(params.heads);
   float* q_v = dropout_mask + dropout_mask_scratch_floats(params, layout);
   const DistanceScratch distances{q_v, q_v + params.heads * layout.rows * layout.dk};
@@ -204,20 +205,20 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryS
   const PackedOperands<const float> operands(params, true, tensors.packed_kv);
   float* p = scratch;                            // tile: logits, then probabilities, then P̄
   float* dp = p + layout.tile_floats();          // tile: dP̄, then gradients of the logits
-  float* packed_q = dp + layout.tile_floats();   // packed queries (in, rows, dk)
-  float* packed_dout = packed_q + query_floats;  // packed output gradients (out, rows, dv)
+  float* packed_q = dp + layout.tile_floats();   // packed queries (h, rows, dk)
+  float* packed_dout = packed_q + query_floats;  // packed output gradients (hv, rows, dv)
   float* dq_sums =
-      packed_dout + params.value_heads * layout.rows * layout.dv;  // (in, rows, dk): query gradients from the keys
-  float* dq_v = dq_sums + query_floats;                   // (in, rows, dk): query gradients from the position term
-  float* lane_sums = dq_v + query_floats;                 // (in, out, 16): partial sums of G
-  float* g = lane_sums + num_head_pairs * lanes;          // (rows, in, out): G, the gradient of m
+      packed_dout + params.value_heads * layout.rows * layout.dv;  // (h, rows, dk): query gradients from the keys
+  float* dq_v = dq_sums + query_floats;                   // (h, rows, dk): query gradients from the position term
+  float* lane_sums = dq_v + query_floats;                 // (h, hv, 16): partial sums of G
+  float* g = lane_sums + num_head_pairs * lanes;          // (rows, h, hv): G, the gradient of m
   float* dropout_out = g + layout.rows * num_head_pairs;  // (max_heads, kChunkKeys): probabilities after dropout
   float* mix_out =
       dropout_out + layout.max_heads * kChunkKeys;  // (max_heads, kChunkKeys): mixed probabilities or gradients
-  float* prob_sums = mix_out + layout.max_heads * kChunkKeys;     // (rows, in): sums of probabilities
-  float* scaled_matrix = prob_sums + layout.rows * params.heads;  // (in, out): matrix divided by the sums
+  float* prob_sums = mix_out + layout.max_heads * kChunkKeys;     // (rows, h): sums of probabilities
+  float* scaled_matrix = prob_sums + layout.rows * params.heads;  // (h, hv): matrix divided by the sums
   float* unused_sums =
-      scaled_matrix + pad_to_lanes(num_head_pairs);  // (in): output of exponentiate_query() that is not read
+      scaled_matrix + pad_to_lanes(num_head_pairs);  // (h): output of exponentiate_query() that is not read
   float* dropout_mask = unused_sums + pad_to_lanes(params.heads);
   float* slopes_begin = dropout_mask + dropout_mask_scratch_floats(params, layout);
   const LogitSlopes slopes{slopes_begin, slopes_begin + layout.query_stride()};

@@ -69,14 +69,14 @@ struct PackedRowSpec {
 };
 
 // Computes a tile: the fp32 products of packed_rows (heads, layout.rows, padded size) with the visible columns of
-// `transposed` (heads, chunks, size, kChunkKeys), the packed keys or values.
+// `transposed_kv` (heads, chunks, size, kChunkKeys), the packed keys or values.
 void multiply_rows_fp32(const TileLayout& layout, const PackedRowSpec& row_spec, const VisibleKeys& visible_range,
-                        const float* packed_rows, const float* transposed, float* tile) {
+                        const float* packed_rows, const float* transposed_kv, float* tile) {
   const int64_t size = row_spec.size, padded_size = pad_to_lanes(size);
   for (int64_t j = 0; j < row_spec.heads; ++j)
     for (int64_t c = 0; c * kChunkKeys < visible_range.num_keys; ++c) {
       const float *a = packed_rows + j * layout.rows * padded_size,
-                  *b = transposed + ((j * layout.num_chunks + c) * kChunkKeys + visible_range.key_begin) * size;
+                  *b = transposed_kv + ((j * layout.num_chunks + c) * kChunkKeys + visible_range.key_begin) * size;
       float* to = tile + c * layout.chunk_stride() + j * kChunkKeys;
       if (visible_range.all_visible((c + 1) * kChunkKeys)) {
         matmul<RegisterTile, false>(visible_range.padded_queries,
@@ -138,18 +138,18 @@ void product_over_queries(const TileLayout& layout, const VisibleKeys& visible_r
   }
 }
 
-// Computes a tile: the products of packed_rows with the visible columns of `transposed`, times row_spec.factor. Like
+// Computes a tile: the products of packed_rows with the visible columns of `transposed_kv`, times row_spec.factor. Like
 // multiply_rows_fp32(), but the operands are bf16, and the products are scaled instead of the rows. Each head of
-// packed_rows and of `transposed` takes as much memory as with fp32 elements; its bf16 operand is in the first half.
+// packed_rows and of `transposed_kv` takes as much memory as with fp32 elements; its bf16 operand is in the first half.
 void multiply_rows_bf16(const Bf16Gemm& gemm, const TileLayout& layout, const PackedRowSpec& row_spec,
-                        const VisibleKeys& visible_range, const float* packed_rows, const float* transposed,
+                        const VisibleKeys& visible_range, const float* packed_rows, const float* transposed_kv,
                         float* tile) {
   const int64_t padded_size = pad_to_lanes(row_spec.size);
   for (int64_t j = 0; j < row_spec.heads; ++j)
     for (int64_t s = 0; s < visible_range.num_keys; s += kGemmColumns) {
       float* to = tile + j * kChunkKeys + key_offset(layout, s);
       const auto* left = reinterpret_cast<const uint16_t*>(packed_rows + j * layout.rows * padded_size);
-      const auto* right = reinterpret_cast<const uint16_t*>(transposed + j * layout.padded_keys() * padded_size) +
+      const auto* right = reinterpret_cast<const uint16_t*>(transposed_kv + j * layout.padded_keys() * padded_size) +
                           (visible_range.key_begin + s) * padded_size;
       gemm_product<false>(gemm, layout.rows, kGemmColumns, padded_size, {left, padded_size}, {right, padded_size},
                           {to, layout.query_stride()});
@@ -191,8 +191,8 @@ void pack_bf16_rows(const TileLayout& layout, const PackedRowSpec& row_spec, Hea
     }
 }
 
-// Replaces the scaled queries packed_q (in, layout.rows, dk) by scale * (q + u), and writes scale * (q + v) to `q_v`
-// (in, layout.rows, dk), for the first `count` queries.
+// Replaces the scaled queries packed_q (h, layout.rows, dk) by scale * (q + u), and writes scale * (q + v) to `q_v`
+// (h, layout.rows, dk), for the first `count` queries.
 void add_relative_biases(const AttentionParams& params, const TileLayout& layout, int64_t count, float* packed_q,
                          float* q_v) {
   const RelativeParams& relative = params.relative;
@@ -221,7 +221,7 @@ MH_INLINE DistanceRange distance_range(const AttentionParams& params, const Visi
   return range;
 }
 
-// Scratch of relative positions: q_v, scale * (q + v) (in, rows, dk); and distance_products (rows,
+// Scratch of relative positions: q_v, scale * (q + v) (h, rows, dk); and distance_products (rows,
 // distance_row_stride()), the products of one head's q_v with consecutive rows of r. The backward pass replaces these
 // products by their gradients.
 struct DistanceScratch {
@@ -254,7 +254,7 @@ void add_position_term(const AttentionParams& params, const TileLayout& layout, 
     }
 }
 
-// The gradients of the position term: dr (in, distances, dk) with respect to r, and dq_v (in, rows, dk) with respect to
+// The gradients of the position term: dr (h, distances, dk) with respect to r, and dq_v (h, rows, dk) with respect to
 // DistanceScratch::q_v.
 struct DistanceGradients {
   float *dr, *dq_v;

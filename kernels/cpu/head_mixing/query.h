@@ -73,7 +73,7 @@ struct LogitSlopes {
 };
 
 // Turns the logits x of query head j of one query into the logits of the softmax: applies the soft cap, adds the
-// position bias, and applies sigsoftmax_logits(), as far as the parameters ask for it.
+// position bias, and applies sigsoftmax_logits(), each only if the parameters select it.
 void finish_logits(const AttentionParams& params, const TileLayout& layout, const Query& q, int64_t j, float* x,
                    const LogitSlopes& slopes) {
   const auto of_head = [&](float* query_slopes) {
@@ -165,7 +165,7 @@ void multiply_query(const AttentionParams& params, const TileLayout& layout, int
 
 // Applies finish_logits() and one step of the online softmax (Milakov and Gimelshein 2018) to a query: replaces its
 // logits x in a span by exp(x - max_logits[j]) for each query head j, and the logits of masked keys by 0, and updates
-// max_logits (in), the running maxima, and `sums` (in), the running sums of exponentials.
+// max_logits (h), the running maxima, and `sums` (h), the running sums of exponentials.
 void online_softmax_query(const AttentionParams& params, const TileLayout& layout, const Query& q, float* x,
                           float* max_logits, float* sums) {
   for (int64_t j = 0; j < params.heads; ++j) {
@@ -193,7 +193,7 @@ struct LogitOffsets {
 
 // Applies finish_logits() to the logits x of a query, replaces each logit of query head j by exp(x - offset), or by 0
 // if the key is masked or the offset of head j is infinite (a fully masked row), and adds the sum of each head to
-// `sums` (in). offsets: maxima, or log-sum-exps.
+// `sums` (h). offsets: maxima, or log-sum-exps.
 void exponentiate_query(const AttentionParams& params, const TileLayout& layout, const Query& q, LogitOffsets offsets,
                         float* x, const LogitSlopes& slopes, float* sums) {
   for (int64_t j = 0; j < params.heads; ++j) {
@@ -210,7 +210,7 @@ void exponentiate_query(const AttentionParams& params, const TileLayout& layout,
 // Returns 1 / `sum`, or 0 if `sum` is 0, as in a fully masked row.
 MH_INLINE float inverse_or_zero(float sum) { return sum == 0 ? 0 : 1 / sum; }
 
-// Computes `matrix` (in, out) as `source` (in, out) with row j divided by sums[j].
+// Computes `matrix` (h, hv) as `source` (h, hv) with row j divided by sums[j].
 void divide_by_sums(const AttentionParams& params, const float* source, const float* sums, float* matrix) {
   for (int64_t j = 0; j < params.heads; ++j)
     for (int64_t i = 0; i < params.value_heads; ++i)
@@ -218,7 +218,7 @@ void divide_by_sums(const AttentionParams& params, const float* source, const fl
 }
 
 // Replaces x, the exponentials of one query for all query heads, by the mixed probabilities after dropout for all value
-// heads. matrix (in, out): the mixing matrix, with rows divided by the sums of the exponentials. dropout_mask, mix_out:
+// heads. matrix (h, hv): the mixing matrix, with rows divided by the sums of the exponentials. dropout_mask, mix_out:
 // scratch.
 void mix_query(const AttentionParams& params, const TileLayout& layout, const Query& q, const float* matrix, float* x,
                float* dropout_mask, float* mix_out) {
@@ -254,13 +254,13 @@ struct QueryElements {
   float *p, *dp;
   const float* dropout_mask;
 };
-// Scratch of the backward pass of one query: lane_sums (in, out, 16), dropout_out (max_heads, kChunkKeys),
-// scaled_matrix (in, out), mix_out (max_heads, kChunkKeys).
+// Scratch of the backward pass of one query: lane_sums (h, hv, 16), dropout_out (max_heads, kChunkKeys),
+// scaled_matrix (h, hv), mix_out (max_heads, kChunkKeys).
 struct MixScratch {
   float *lane_sums, *dropout_out, *scaled_matrix, *mix_out;
 };
 
-// Computes g (in, out) += Σ_s P_j dP̄_i, the sum over the keys s of a span, for one query. P_j includes dropout before
+// Computes g (h, hv) += Σ_s P_j dP̄_i, the sum over the keys s of a span, for one query. P_j includes dropout before
 // mixing, and is not divided by its sum.
 void accumulate_g(const AttentionParams& params, const TileLayout& layout, const Query& q,
                   const QueryElements& elements, const MixScratch& scratch, float* g) {
@@ -287,7 +287,7 @@ void accumulate_g(const AttentionParams& params, const TileLayout& layout, const
 }
 
 // For one query and a span, replaces elements.p by the mixed probabilities after dropout, for all value heads, and
-// elements.dp by the gradients of the logits, for all query heads. sums (in): sums of p over all keys; g (in, out): G
+// elements.dp by the gradients of the logits, for all query heads. sums (h): sums of p over all keys; g (h, hv): G
 // over all keys, divided by the sums.
 void mix_query_backward(const AttentionParams& params, const TileLayout& layout, const Query& q,
                         const QueryElements& elements, const MixScratch& scratch, const float* sums, const float* g) {

@@ -117,11 +117,10 @@ MH_DEVICE void head_mixing_matrix_gradient(const Thread& thread, const Attention
   using Operands = QueryOperands<T, kSize, kRelative>;
   const Operands score_operands = logit_operands<T, kSize, kRelative>(params, tensors, b, heads.range(), resident_smem);
   const HeadRange chunk{chunk_head, chunk_head + num_chunk_heads};
-  const Operands gradient_operands{
-      {v, b, params.value_head_of}, {dout, b, nullptr}, chunk, params.value_size, dout_rows};
+  const Operands gradient_operands{{v, b, params.v_head_of}, {dout, b, nullptr}, chunk, params.value_size, dout_rows};
   const RowTileOperands<Operands> row_tile_score_operands{score_operands, plan, warp},
       row_tile_gradient_operands{gradient_operands, plan, warp};
-  const RowRange resident_range{first, queries};
+  const TileRowRange resident_range{first, queries};
   const auto tiles = tiles_of_keys<kRelative>(params, visible_range, first + warp.num_block_rows - 1);
   LoadSchedule<Operands, 2, decltype(tiles)> schedule({gradient_operands, score_operands}, resident_range, tiles);
   const auto load = [&](T* stage) { schedule.load(thread, params, plan, stage); };
@@ -285,11 +284,11 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
       block_memory.warp_products(thread, plan.num_row_tiles * FragmentExchange<T>::num_fragments(params.value_heads));
   using Operands = QueryOperands<T, kSize, kRelative>;
   const Operands gradient_operands{
-      {v, b, params.value_head_of}, {dout, b, nullptr}, {0, params.value_heads}, params.value_size, resident_smem};
+      {v, b, params.v_head_of}, {dout, b, nullptr}, {0, params.value_heads}, params.value_size, resident_smem};
   const Operands score_operands = logit_operands<T, kSize, kRelative>(params, tensors, b, heads.range(), query_rows);
   const RowTileOperands<Operands> row_tile_score_operands{score_operands, plan, warp},
       row_tile_gradient_operands{gradient_operands, plan, warp};
-  const RowRange resident_range{first, queries};
+  const TileRowRange resident_range{first, queries};
   const auto tiles = tiles_of_keys<kRelative>(params, visible_range, first + warp.num_block_rows - 1);
   LoadSchedule<Operands, 2, decltype(tiles)> schedule({gradient_operands, score_operands}, resident_range, tiles);
   const auto load = [&](T* stage) { schedule.load(thread, params, plan, stage); };
@@ -302,7 +301,7 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
                                             params.shared_matrix(params.mixing_matrix_transposed, b),
                                             {params.value_heads, params.heads}, heads);
 
-  Accumulator sums[kWarpHeads][kColumns / 8], distance_sums[kRelative ? kWarpHeads : 1][kRelative ? kColumns / 8 : 1];
+  Accumulator dq_accum[kWarpHeads][kColumns / 8], dq_v_accum[kRelative ? kWarpHeads : 1][kRelative ? kColumns / 8 : 1];
   int tile_index = 0;
   for (StreamedTile tile = tiles(0); tile.valid(); tile = tiles(++tile_index)) {
     const int key = tile.first;
@@ -335,26 +334,27 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
         to_probabilities<true>(thread, params, lane_queries, tile, lse2, p, slopes);
         MH_FOR (n, 2)
           MH_FOR (e, 4) slopes[n].x[e] *= stats[e / 2][1] * (dp[o][n].x[e] * weights.scale(o) - stats[e / 2][2]);
-        multiply_add<kColumns, kStride>(thread, sums[o], slopes,
+        multiply_add<kColumns, kStride>(thread, dq_accum[o], slopes,
                                         row_tile_score_operands.streamed_rows(group, j) + column);
         if constexpr (kRelative)
-          multiply_add_sliding<T>(thread, distance_sums[o], slopes, window_products,
+          multiply_add_sliding<T>(thread, dq_v_accum[o], slopes, window_products,
                                   Window<T, kSize>{row_tile_score_operands.window(group, j)}, 0, column);
       }
     });
   }
   store_in_rounds(thread, plan, warp, [&](int store_index) {
     const float factor[2] = {1, 1};
-    const auto store_head = [&](int head, const Accumulator(&head_sums)[kColumns / 8], const StridedTensor<T>& to) {
+    const auto store_head = [&](int head, const Accumulator(&head_accum)[kColumns / 8], const StridedTensor<T>& to) {
       store_rows<kColumns, kStride>(
-          thread, resident_smem + (store_index * warp.num_block_rows + warp.row_tile * 16) * kStride, head_sums, factor,
+          thread, resident_smem + (store_index * warp.num_block_rows + warp.row_tile * 16) * kStride, head_accum,
+          factor,
           {row_of(to, b, head, 0) + column, to.row_stride, queries, params.key_size - column, params.has_aligned_rows},
           first + 16 * warp.row_tile);
     };
     MH_FOR (o, kWarpHeads) {
       if (warp_head + o >= params.heads) break;
-      store_head(warp_head + o, sums[o], tensors.dq);
-      if constexpr (kRelative) store_head(warp_head + o, distance_sums[o], tensors.dq_v);
+      store_head(warp_head + o, dq_accum[o], tensors.dq);
+      if constexpr (kRelative) store_head(warp_head + o, dq_v_accum[o], tensors.dq_v);
     }
   });
 }

@@ -68,18 +68,18 @@ struct HeadMixingSplits {
             position.split) *
                params.value_size;
   }
-  // Stores `sums` (16, 8 kColumnFragments), the accumulators of a warp, as partial outputs. position: position of the
+  // Stores `accum` (16, 8 kColumnFragments), the accumulators of a warp, as partial outputs. position: position of the
   // first of a lane's two queries. queries: params.queries. factor: the factors of the two queries.
   template <int kColumnFragments, class Thread>
   MH_DEVICE void store(const Thread& thread, const AttentionParams& params, Position position, int queries,
-                       const Accumulator (&sums)[kColumnFragments], const float (&factor)[2]) const {
+                       const Accumulator (&accum)[kColumnFragments], const float (&factor)[2]) const {
     MH_FOR (r, 2) {
       if (position.query + 8 * r >= queries) continue;
       float* const to = partial_out_of(params, {position.b, position.head, position.query + 8 * r, position.split});
       MH_FOR (n, kColumnFragments)
         MH_FOR (e, 2)
           if (const int column = n * 8 + 2 * (thread.lane() % 4) + e; column < params.value_size)
-            to[column] = sums[n].x[2 * r + e] * factor[r];
+            to[column] = accum[n].x[2 * r + e] * factor[r];
     }
   }
 };
@@ -125,9 +125,9 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
   using Operands = QueryOperands<T, kSize, kRelative>;
   const Operands score_operands =
       logit_operands<T, kSize, kRelative>(params, tensors, b, {0, params.heads}, resident_smem);
-  const Operands value_operands{{v, b, params.value_head_of}, {}, heads.range(), params.value_size, nullptr};
+  const Operands value_operands{{v, b, params.v_head_of}, {}, heads.range(), params.value_size, nullptr};
   const RowTileOperands<Operands> row_tile_score_operands{score_operands, plan, warp};
-  const RowRange resident_range{first, queries};
+  const TileRowRange resident_range{first, queries};
   const auto tiles = tiles_of_keys<kRelative>(params, visible_range, first + warp.num_block_rows - 1);
   LoadSchedule<Operands, 2, decltype(tiles)> schedule({score_operands, value_operands}, resident_range, tiles);
   const auto load = [&](T* stage) { schedule.load(thread, params, plan, stage); };
@@ -137,7 +137,7 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
   const SharedMatrix<Probability, kWarpHeads> weights(
       thread, plan, memory, params.shared_matrix(params.mixing_matrix, b), {params.heads, params.value_heads}, heads);
 
-  Accumulator sums[kWarpHeads][kSize / 8];
+  Accumulator out_accum[kWarpHeads][kSize / 8];
   int tile_index = 0;
   for (StreamedTile tile = tiles(0); tile.valid(); tile = tiles(++tile_index)) {
     const int key = tile.first;
@@ -164,7 +164,7 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
       MH_FOR (o, kWarpHeads) {
         const int i = warp_head + o;
         if (i < group.first || i >= group.end) continue;
-        multiply_add<kSize, kStride>(thread, sums[o], mix_out[o], value_operands.streamed_rows(plan, group, i));
+        multiply_add<kSize, kStride>(thread, out_accum[o], mix_out[o], value_operands.streamed_rows(plan, group, i));
       }
     });
   }
@@ -176,7 +176,7 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
     MH_FOR (i, kWarpHeads) {
       if (warp_head + i >= params.value_heads) break;
       splits.store(thread, params, {b, warp_head + i, lane_queries.query, thread.block_z() & (splits.count - 1)},
-                   queries, sums[i], {scales[i], scales[i]});
+                   queries, out_accum[i], {scales[i], scales[i]});
     }
     return;
   }
@@ -184,7 +184,7 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
     MH_FOR (i, kWarpHeads) {
       if (warp_head + i >= params.value_heads) break;
       store_rows<kSize, kStride>(
-          thread, resident_smem + (store_index * warp.num_block_rows + warp.row_tile * 16) * kStride, sums[i],
+          thread, resident_smem + (store_index * warp.num_block_rows + warp.row_tile * 16) * kStride, out_accum[i],
           {scales[i], scales[i]},
           matrix_of_head(out, b, warp_head + i, queries, params.value_size, params.has_aligned_rows),
           first + 16 * warp.row_tile);

@@ -72,8 +72,8 @@ constexpr bool kSeparateKeyValuePasses = kSize * sizeof(T) >= 512 || kSize > 128
 
 // ResidentRows::keys and keys_of_range: computes dk, if kComputeDk, and dv, if kComputeDv. dk has, for each query head
 // j, the gradient of the keys that head j reads; dv has, for each value head i, the gradient of the values that head i
-// reads. If tensors.has_one_reader_per_kv_head, the gradients are written to heads params.key_head(j) of dk and
-// params.value_head(i) of dv, and otherwise to heads j and i. Padding keys get zeros. Grid: (order.num_blocks(), 1,
+// reads. If tensors.has_one_reader_per_kv_head, the gradients are written to heads params.k_head(j) of dk and
+// params.v_head(i) of dv, and otherwise to heads j and i. Padding keys get zeros. Grid: (order.num_blocks(), 1,
 // plan.num_head_blocks); a tile of `order` is 16 * plan.num_row_tiles keys.
 //
 // ResidentRows::keys_of_range requires relative positions: tensors.q is q + u, tensors.q_v is q + v, and each key range
@@ -132,22 +132,21 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   [[maybe_unused]] float* const window_products =
       block_memory.warp_products(thread, plan.num_row_tiles * Traits::exchanged_fragments(params));
   using Operands = GemmOperands<T, kSize, kRelative ? 2 : 1, 1, kRelative>;
-  Operands score_operands{
-      {q, b, nullptr}, {k, b, params.key_head_of}, {0, params.heads}, params.key_size, resident_smem};
+  Operands score_operands{{q, b, nullptr}, {k, b, params.k_head_of}, {0, params.heads}, params.key_size, resident_smem};
   Operands gradient_operands{
-      {dout, b, nullptr}, {v, b, params.value_head_of}, {0, params.value_heads}, params.value_size, value_rows};
+      {dout, b, nullptr}, {v, b, params.v_head_of}, {0, params.value_heads}, params.value_size, value_rows};
   if constexpr (kRelative) {
     const auto distances = distance_rows<T>(params);
     if constexpr (kDistancesResident) {
       score_operands.streamed = {q_v, b, nullptr}, score_operands.streamed_2 = {q, b, nullptr};
-      score_operands.resident = {distances, b, nullptr}, score_operands.window = {k, b, params.key_head_of};
+      score_operands.resident = {distances, b, nullptr}, score_operands.window = {k, b, params.k_head_of};
       gradient_operands.streamed = gradient_operands.resident = {}, gradient_operands.streamed_2 = {dout, b, nullptr},
-      gradient_operands.window = {v, b, params.value_head_of};
+      gradient_operands.window = {v, b, params.v_head_of};
     } else {
       score_operands.streamed_2 = {q_v, b, nullptr}, score_operands.window = {distances, b, nullptr};
     }
   }
-  const RowRange resident_range{first, rows_end};
+  const TileRowRange resident_range{first, rows_end};
   // The order of the products of a tile: first dP̄ of all value heads and P of all query heads, which the warps
   // exchange; then dV and dK of the heads of the block.
   const auto select_heads = [](Operands x, const HeadBlock& heads, bool selects_resident) {
@@ -204,8 +203,8 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   const bool reuses_probabilities = kComputeDk && kComputeDv && params.normaliser == Normaliser::softmax &&
                                     !(params.has_dropout() && params.dropout_before_mixing);
 
-  Accumulator dk_sums[kComputeDk ? kWarpHeads : 1][kComputeDk ? kColumns / 8 : 2],
-      dv_sums[kComputeDv ? kWarpHeads : 1][kComputeDv ? kSize / 8 : 2];
+  Accumulator dk_accum[kComputeDk ? kWarpHeads : 1][kComputeDk ? kColumns / 8 : 2],
+      dv_accum[kComputeDv ? kWarpHeads : 1][kComputeDv ? kSize / 8 : 2];
   int tile_index = 0;
   for (StreamedTile tile = tiles(0); tile.valid(); tile = tiles(++tile_index)) {
     const int query = tile.first + 2 * warp.t;  // query of element (c, e) of a lane: query + 8 * c + e
@@ -310,7 +309,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
       for_each_group(value_heads.range(), gradient_offset, mix, [&](HeadGroup<T> group) {
         MH_FOR (o, kWarpHeads) {
           if (warp_head + o < group.first || warp_head + o >= group.end) continue;
-          multiply_add<kSize, kStride>(thread, dv_sums[o], mix_out[o],
+          multiply_add<kSize, kStride>(thread, dv_accum[o], mix_out[o],
                                        gradient_operands.streamed_rows(plan, group, warp_head + o));
         }
       });
@@ -345,7 +344,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
               const float delta = tile_stats[j * params.queries + 8 * c + e].delta;
               MH_FOR (r, 2) slopes[c].x[2 * r + e] *= dp[o][c].x[2 * r + e] * gradient_mixing_matrix.scale(o) - delta;
             }
-          multiply_add<kColumns, kStride>(thread, dk_sums[o], slopes,
+          multiply_add<kColumns, kStride>(thread, dk_accum[o], slopes,
                                           score_operands.streamed_rows(plan, group, j) + column);
         }
       });
@@ -359,7 +358,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
         MH_FOR (x, 4) {
           const int row = first + 16 * warp.row_tile + warp.g + x / 2 * 8, c = column + n * 8 + 2 * warp.t + x % 2;
           if (warp_head + o < query_heads.end && row < rows_end && c < params.key_size)
-            to[(int64_t{o} * rows_end + row) * params.key_size + c] = dk_sums[o][n].x[x];
+            to[(int64_t{o} * rows_end + row) * params.key_size + c] = dk_accum[o][n].x[x];
         }
     thread.template wait_group<0>();
   } else {
@@ -375,18 +374,16 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
         if constexpr (kComputeDk) {
           if (warp_head + o < params.heads)
             store_rows<kSize, kStride>(
-                thread, staging, dk_sums[o], {1, 1},
-                matrix_of_head(dk, b,
-                               tensors.has_one_reader_per_kv_head ? params.key_head(warp_head + o) : warp_head + o,
+                thread, staging, dk_accum[o], {1, 1},
+                matrix_of_head(dk, b, tensors.has_one_reader_per_kv_head ? params.k_head(warp_head + o) : warp_head + o,
                                rows_end, params.key_size, params.has_aligned_rows),
                 first + 16 * warp.row_tile);
         }
         if constexpr (kComputeDv) {
           if (warp_head + o < params.value_heads)
             store_rows<kSize, kStride>(
-                thread, staging, dv_sums[o], {scales[o], scales[o]},
-                matrix_of_head(dv, b,
-                               tensors.has_one_reader_per_kv_head ? params.value_head(warp_head + o) : warp_head + o,
+                thread, staging, dv_accum[o], {scales[o], scales[o]},
+                matrix_of_head(dv, b, tensors.has_one_reader_per_kv_head ? params.v_head(warp_head + o) : warp_head + o,
                                rows_end, params.value_size, params.has_aligned_rows),
                 first + 16 * warp.row_tile);
         }

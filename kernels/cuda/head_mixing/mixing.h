@@ -13,7 +13,7 @@
 namespace mh::kernels {
 
 // The exchanged fragments (16, 16) of the heads of a row tile, in shared memory, in the order of the lanes that hold
-// the elements. For 16-bit elements, half fragments of two heads are adjacent, so that together they are a left operand
+// the elements. For 16-bit elements, half fragments of two heads are adjacent, so that together they are an operand A
 // of the tensor cores.
 template <class X>
 struct FragmentExchange {
@@ -36,16 +36,16 @@ struct FragmentExchange {
     MH_FOR (n, 2) fragment_half(thread, heads, n) = {};
   }
   template <class Thread>
-  MH_DEVICE void put(const Thread& thread, int head, const Accumulator (&sums)[2]) const {
+  MH_DEVICE void put(const Thread& thread, int head, const Accumulator (&accum)[2]) const {
     MH_FOR (n, 2)
-      fragment_half(thread, head, n) = {thread.pack(sums[n].x[0], sums[n].x[1], X{}),
-                                        thread.pack(sums[n].x[2], sums[n].x[3], X{})};
+      fragment_half(thread, head, n) = {thread.pack(accum[n].x[0], accum[n].x[1], X{}),
+                                        thread.pack(accum[n].x[2], accum[n].x[3], X{})};
   }
   template <class Thread>
-  MH_DEVICE void get(const Thread& thread, int head, Accumulator (&sums)[2]) const {
+  MH_DEVICE void get(const Thread& thread, int head, Accumulator (&accum)[2]) const {
     MH_FOR (n, 2) {
       const FragmentHalf x = fragment_half(thread, head, n);
-      MH_FOR (r, 2) thread.unpack(x.x[r], sums[n].x[2 * r], sums[n].x[2 * r + 1], X{});
+      MH_FOR (r, 2) thread.unpack(x.x[r], accum[n].x[2 * r], accum[n].x[2 * r + 1], X{});
     }
   }
 };
@@ -57,14 +57,14 @@ struct FragmentExchange<float> {
   template <class Thread>
   MH_DEVICE void zero_padding(const Thread&, int) const {}
   template <class Thread>
-  MH_DEVICE void put(const Thread& thread, int head, const Accumulator (&sums)[2]) const {
+  MH_DEVICE void put(const Thread& thread, int head, const Accumulator (&accum)[2]) const {
     FragmentA<float> x;
-    round_to_fragment_a(thread, x, sums[0], sums[1]);
+    round_to_fragment_a(thread, x, accum[0], accum[1]);
     memory[head * 32 + thread.lane()] = x;
   }
   template <class Thread>
-  MH_DEVICE void get(const Thread& thread, int head, Accumulator (&sums)[2]) const {
-    widen(thread, sums, memory[head * 32 + thread.lane()]);
+  MH_DEVICE void get(const Thread& thread, int head, Accumulator (&accum)[2]) const {
+    widen(thread, accum, memory[head * 32 + thread.lane()]);
   }
 };
 
@@ -257,8 +257,8 @@ MH_DEVICE float floor_pow2(const float* elements, int64_t stride, int count) {
 }
 
 // A mixing matrix (heads, num_out_heads) that all queries of a batch row share, in shared memory. It mixes 16-bit
-// fragments on the tensor cores: the left operand (16, 16) is two adjacent half fragments (16, 8) of heads h and h + 1;
-// the right operand (16, 8) is two identity matrices (8, 8), one above the other, multiplied by the weights of head h
+// fragments on the tensor cores: operand A (16, 16) is two adjacent half fragments (16, 8) of heads h and h + 1;
+// operand B (16, 8) is two identity matrices (8, 8), one above the other, multiplied by the weights of head h
 // and of head h + 1. In fp16, each column of the matrix is divided by a power of two (floor_pow2 of its largest
 // magnitude), so that its elements are in range.
 template <class X, int kWarpHeads>
@@ -267,7 +267,7 @@ struct SharedMatrix {
   // to the column of the warp's first out head.
   const uint32_t* elements;
   int heads, num_out_heads;  // number of heads that are mixed; number of out heads of the block
-  uint32_t diagonal_bits;    // mask: the bits of the diagonal in a lane's word of a right operand
+  uint32_t diagonal_bits;    // mask: the bits of the diagonal in a lane's word of operand B
   bool can_mix;              // whether shared memory has the matrix; otherwise mix_rows() or mix_columns() must mix
 
   // Copies the columns of the block from `matrix` to shared memory, unless X is float or `matrix` is null (the queries
@@ -312,12 +312,12 @@ struct SharedMatrix {
       const uint32_t* weights = elements;
       MH_ROLLED
       for (int h = 0; h < heads; h += 2, from += 2 * 32, weights += 2 * num_out_heads) {
-        const FragmentA<X> left[2] = {from[0], from[32]};
+        const FragmentA<X> frag_a[2] = {from[0], from[32]};
         const auto upper = *reinterpret_cast<const WarpElements*>(weights),
                    lower = *reinterpret_cast<const WarpElements*>(weights + num_out_heads);
         MH_FOR (o, kWarpHeads) {
-          const uint32_t right[2] = {upper.x[o] & diagonal_bits, lower.x[o] & diagonal_bits};
-          MH_FOR (n, 2) thread.multiply(mix_out[o][n].x, left[n].x, right, X{});
+          const uint32_t frag_b[2] = {upper.x[o] & diagonal_bits, lower.x[o] & diagonal_bits};
+          MH_FOR (n, 2) thread.multiply(mix_out[o][n].x, frag_a[n].x, frag_b, X{});
         }
       }
     }

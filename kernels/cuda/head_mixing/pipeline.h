@@ -48,7 +48,7 @@ struct SmemPipeline {
 };
 
 // Rows of a tensor from row `first` on. Rows before row 0 and from row `end` on are loaded as zeros.
-struct RowRange {
+struct TileRowRange {
   int first, end;
 };
 
@@ -145,7 +145,7 @@ struct GemmOperands {
   // Loads the resident rows of all heads to `to`. Called by all threads of a block.
   template <class Thread>
   MH_DEVICE void load_all_resident_rows(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan,
-                                        T* to, RowRange rows) const {
+                                        T* to, TileRowRange rows) const {
     load_resident_rows(thread, params, plan, to, heads.count(), heads, rows);
   }
   // Loads the streamed rows and the window of a tile into a stage, for the heads of `group`. Called by all threads of a
@@ -169,7 +169,7 @@ struct GemmOperands {
   template <class Thread>
   MH_DEVICE void load_resident_rows_to_stage(const Thread& thread, const AttentionParams& params,
                                              const HeadMixingPlan& plan, T* stage, HeadRange group,
-                                             RowRange rows) const {
+                                             TileRowRange rows) const {
     load_resident_rows(thread, params, plan, stage + resident_offset(plan), plan.heads_per_stage, group, rows);
   }
 
@@ -181,7 +181,7 @@ struct GemmOperands {
   // kStride).
   template <class Thread>
   MH_DEVICE void load_resident_rows(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan,
-                                    T* to, int max_group_heads, HeadRange group, RowRange rows) const {
+                                    T* to, int max_group_heads, HeadRange group, TileRowRange rows) const {
     if (has_data(resident)) load_operand(thread, params, to, resident, group, rows, 16 * plan.num_row_tiles);
     if constexpr (kNumResident == 2)
       if (has_data(resident_2))
@@ -193,7 +193,7 @@ struct GemmOperands {
   // and a warp loads 16 rows of a head at a time.
   template <class Thread>
   MH_DEVICE void load_operand(const Thread& thread, const AttentionParams& params, T* to, const Operand& x,
-                              HeadRange group, RowRange rows, int count) const {
+                              HeadRange group, TileRowRange rows, int count) const {
     const int num_row_tiles = count / 16;
     MH_ROLLED
     for (int i = thread.warp(); i < group.count() * num_row_tiles; i += thread.threads() / 32) {
@@ -220,11 +220,11 @@ constexpr int kHeadMixingPrefetch = kIsWide<T, kSize>                           
 template <class Operands, int kNumOperands, class TileOf>
 struct LoadSchedule {
   Operands operands[kNumOperands];
-  RowRange resident_range;  // resident rows of the block
+  TileRowRange resident_range;  // resident rows of the block
   TileOf tile_of;
   // The next group of heads to load: the index of its tile, the index of its operands, and its first head.
   int tile_index = 0, operand_index = -1, head = 0;
-  MH_DEVICE LoadSchedule(const Operands (&x)[kNumOperands], RowRange resident_rows, const TileOf& tiles)
+  MH_DEVICE LoadSchedule(const Operands (&x)[kNumOperands], TileRowRange resident_rows, const TileOf& tiles)
       : resident_range(resident_rows), tile_of(tiles) {
     MH_FOR (n, kNumOperands) operands[n] = x[n];
     advance_operands();

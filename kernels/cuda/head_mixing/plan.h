@@ -5,9 +5,9 @@
 //
 // bytes of shared memory. A tile is 16 rows of kSize + 8 elements: 2304 bytes for heads of 64 in bf16. A fragment is
 // 512 bytes for 16-bit types and 1024 for fp32; for 16-bit types, exchanged_fragments counts an odd number of heads as
-// the next even number. Products are 2560 bytes for
-// each warp of a row tile with relative positions, and otherwise 0. Weights are 4 * weight_rows * warps_per_row_tile *
-// max_heads_per_warp bytes, rounded up to a multiple of 16, and 0 in fp32.
+// the next even number. Products are 2560 bytes for each warp of a row tile with relative positions, and otherwise 0.
+// Weights are 4 * weight_rows * warps_per_row_tile * max_heads_per_warp bytes, rounded up to a multiple of 16, and 0 in
+// fp32.
 #pragma once
 
 #include "ceil_div.h"

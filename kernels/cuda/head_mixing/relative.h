@@ -23,12 +23,12 @@ struct Window {
 // The meaning of the rows and of the columns of two accumulators, together (16, 16).
 enum class PairLayout { queries_keys, keys_queries, distances_queries };
 
-// Adds to each element of `sums` (16, 16) the product of a query with a row of `window` (32 rows). kLayout determines
+// Adds to each element of `accum` (16, 16) the product of a query with a row of `window` (32 rows). kLayout determines
 // the two indices of an element. The element of query i and key s takes row 15 - i + s, which is the row of r for their
 // distance. The element of query i and distance s takes row i + s, which is the key or value at this distance from the
 // query. queries: 16 rows. window_products: scratch of the warp.
 template <int kSize, PairLayout kLayout, int kPrefetch, class Thread, class T>
-MH_DEVICE void add_shifted(const Thread& thread, Accumulator (&sums)[2], float* window_products, const T* queries,
+MH_DEVICE void add_shifted(const Thread& thread, Accumulator (&accum)[2], float* window_products, const T* queries,
                            const T* window) {
   const int g = thread.lane() / 4, t = thread.lane() % 4;
   multiply_sliding<kSize, 32, kPrefetch>(thread, window_products, queries, Window<T, kSize>{window}, 0);
@@ -37,7 +37,7 @@ MH_DEVICE void add_shifted(const Thread& thread, Accumulator (&sums)[2], float* 
       const int row = g + i / 2 * 8, column = n * 8 + 2 * t + i % 2;
       const int query = kLayout == PairLayout::queries_keys ? row : column, other_index = row + column - query;
       const int window_row = (kLayout == PairLayout::distances_queries ? query : 15 - query) + other_index;
-      sums[n].x[i] += window_products[query * kProductStride<32> + window_row];
+      accum[n].x[i] += window_products[query * kProductStride<32> + window_row];
     }
 }
 
@@ -127,7 +127,7 @@ MH_DEVICE QueryOperands<T, kSize, kRelative> logit_operands(const AttentionParam
                                                             const KernelTensors<T>& tensors, int64_t b, HeadRange heads,
                                                             const T* resident_smem) {
   QueryOperands<T, kSize, kRelative> operands{
-      {tensors.k, b, params.key_head_of}, {tensors.q, b, nullptr}, heads, params.key_size, resident_smem};
+      {tensors.k, b, params.k_head_of}, {tensors.q, b, nullptr}, heads, params.key_size, resident_smem};
   if constexpr (kRelative)
     operands.resident_2 = {tensors.q_v, b, nullptr}, operands.window = {distance_rows<T>(params), b, nullptr};
   return operands;
@@ -158,16 +158,17 @@ struct RowTileOperands {
   }
 };
 
-// Computes `sums` (16, 16), the products of the 16 queries of a warp's row tile and the 16 keys of a tile, for a head
+// Computes `accum` (16, 16), the products of the 16 queries of a warp's row tile and the 16 keys of a tile, for a head
 // of a group, including relative positions if kRelative.
 template <int kSize, bool kRelative, int kPrefetch, class Thread, class Operands, class T>
-MH_DEVICE void multiply_queries(const Thread& thread, Accumulator (&sums)[2], const RowTileOperands<Operands>& operands,
-                                HeadGroup<T> group, int head, [[maybe_unused]] float* window_products) {
-  multiply_transposed<kSize, Operands::kStride, kPrefetch>(thread, sums, operands.resident_rows(group, head),
+MH_DEVICE void multiply_queries(const Thread& thread, Accumulator (&accum)[2],
+                                const RowTileOperands<Operands>& operands, HeadGroup<T> group, int head,
+                                [[maybe_unused]] float* window_products) {
+  multiply_transposed<kSize, Operands::kStride, kPrefetch>(thread, accum, operands.resident_rows(group, head),
                                                            operands.streamed_rows(group, head));
   if constexpr (kRelative)
     add_shifted<kSize, PairLayout::queries_keys, kPrefetch>(
-        thread, sums, window_products, operands.resident_rows(group, head, 1), operands.window(group, head));
+        thread, accum, window_products, operands.resident_rows(group, head, 1), operands.window(group, head));
 }
 
 }  // namespace mh::kernels

@@ -1,11 +1,11 @@
 // Row mix: head mixing on the tensor cores, one or two queries at a time, for 16-bit types and few heads. A tile of the
 // probabilities of all heads, or of their gradients, is in shared memory as (heads, queries, keys). With the transpose
-// of the matrix m of a query as the left operand,
+// of the matrix m (h, hv) of a query as operand A,
 //
-//   (out heads, keys) = mᵀ (out heads, in heads) · P (in heads, keys)
+//   P̄ (hv, keys) = mᵀ (hv, h) · P (h, keys)
 //
 // is a tensor-core product whose inner dimension is the heads. With up to 8 heads one m16n8k16 instruction mixes two
-// queries and 8 keys, by a block-diagonal left operand; with up to 16 heads one query and 8 keys. So a matrix for each
+// queries and 8 keys, by a block-diagonal operand A; with up to 16 heads one query and 8 keys. So a matrix for each
 // query costs no more than a shared matrix.
 //
 // All kernels process a tile in the same steps, separated by barriers: each warp computes the products of its own heads
@@ -72,23 +72,23 @@ struct MixTile {
   MH_DEVICE X* at(int head, int row_tile, int column = 0) const {
     return reinterpret_cast<X*>(memory + head * kHeadStride + row_tile * 16 * kStride + column);
   }
-  // Stores `sums` (16, kKeys), the accumulators of a warp, to a row tile of a head, rounded to X.
+  // Stores `accum` (16, kKeys), the accumulators of a warp, to a row tile of a head, rounded to X.
   template <class X, class Thread>
-  MH_DEVICE void put(const Thread& thread, int head, int row_tile, const Accumulator (&sums)[kKeys / 8]) const {
+  MH_DEVICE void put(const Thread& thread, int head, int row_tile, const Accumulator (&accum)[kKeys / 8]) const {
     X* const to = at<X>(head, row_tile, thread.lane() % 4 * 2) + thread.lane() / 4 * kStride;
     MH_FOR (n, kKeys / 8)
-      MH_FOR (r, 2) store_pair(thread, to + 8 * r * kStride + n * 8, sums[n].x[2 * r], sums[n].x[2 * r + 1]);
+      MH_FOR (r, 2) store_pair(thread, to + 8 * r * kStride + n * 8, accum[n].x[2 * r], accum[n].x[2 * r + 1]);
   }
   // Loads columns `column` … `column` + 15 of a row tile of a head into accumulators (16, 16).
   template <class X, class Thread>
-  MH_DEVICE void get(const Thread& thread, int head, int row_tile, int column, Accumulator (&sums)[2]) const {
-    FragmentA<X> left;
-    load(thread, left, at<X>(head, row_tile, column), kStride);
-    widen(thread, sums, left);
+  MH_DEVICE void get(const Thread& thread, int head, int row_tile, int column, Accumulator (&accum)[2]) const {
+    FragmentA<X> frag_a;
+    load(thread, frag_a, at<X>(head, row_tile, column), kStride);
+    widen(thread, accum, frag_a);
   }
 };
 
-// Loads the left operand (16, 16) that is the transpose of 16 rows and 16 columns of a tile of 16-bit elements.
+// Loads the operand A (16, 16) that is the transpose of 16 rows and 16 columns of a tile of 16-bit elements.
 template <class Thread, class T>
 MH_DEVICE void load_transposed_a(const Thread& thread, FragmentA<T>& to, const T* tile, int stride) {
   thread.load_matrices_transposed(
@@ -116,7 +116,7 @@ MH_DEVICE ProductMatrices matrices_of_product(const Thread& thread, const Attent
   return {matrix_of_query(params, b, first, queries), matrix_of_query(params, b, first + 1, queries)};
 }
 
-// A lane's part of the left operand of a product that mixes the heads of one or two queries; its rows come from the
+// A lane's part of operand A of a product that mixes the heads of one or two queries; its rows come from the
 // mixing matrices of these queries. In fp16 each row of the operand is divided by a power of two, so that its
 // elements are in range.
 template <class X, int kMatrixHeads>
@@ -156,7 +156,7 @@ struct MixMatrix {
       MH_FOR (p, kMatrixHeads / 8) x[r][p] = thread.pack(elements[p][0], elements[p][1], X{});
     }
   }
-  // Writes the left operand of the product to `a`: block-diagonal if the product mixes two queries.
+  // Writes operand A of the product to `a`: block-diagonal if the product mixes two queries.
   MH_DEVICE void to_fragment_a(uint32_t (&a)[4]) const {
     if constexpr (kMatrixHeads == 8) a[0] = x[0][0], a[1] = 0, a[2] = 0, a[3] = x[1][0];
     else a[0] = x[0][0], a[1] = x[1][0], a[2] = x[0][1], a[3] = x[1][1];
@@ -192,13 +192,13 @@ MH_DEVICE void mix_queries(const Thread& thread, const Tile& tile, int num_in_he
     MH_FOR (n, Tile::kKeys / 16)
       thread.load_matrices_transposed(x[u][n], from + Traits::query_of(thread.warp(), u) * Tile::kStride + 16 * n);
   MH_FOR (u, kWarpProducts) {
-    uint32_t left[4];
-    matrices[u].to_fragment_a(left);
+    uint32_t frag_a[4];
+    matrices[u].to_fragment_a(frag_a);
     MH_FOR (n, Tile::kKeys / 16) {
       Accumulator mix_out[2];
       MH_FOR (c, 2) {
-        const uint32_t right[2] = {x[u][n][2 * c], x[u][n][2 * c + 1]};
-        thread.multiply(mix_out[c].x, left, right, X{});
+        const uint32_t frag_b[2] = {x[u][n][2 * c], x[u][n][2 * c + 1]};
+        thread.multiply(mix_out[c].x, frag_a, frag_b, X{});
       }
       MH_FOR (c, 2)
         MH_FOR (r, 2) {
@@ -213,36 +213,36 @@ MH_DEVICE void mix_queries(const Thread& thread, const Tile& tile, int num_in_he
 }
 
 // Computes the products `rows · keysᵀ` for `rows` (kRowTiles * 16, kSize) and `keys` (kKeys, kSize) in shared memory,
-// and calls visit(row_tile, sums) for each row tile, where `sums` (16, kKeys) has the products of the row tile. The
+// and calls visit(row_tile, accum) for each row tile, where `accum` (16, kKeys) has the products of the row tile. The
 // fragments of the keys are loaded once for all row tiles, and the products of the next row tile are issued before a
 // row tile is visited. Called by all lanes of a warp.
 template <int kSize, int kRowTiles, int kKeys, class Thread, class T, class Visit>
 MH_DEVICE void multiply_row_tiles(const Thread& thread, const T* rows, const T* keys, const Visit& visit) {
   constexpr int kStride = kSize + kPad;
   if constexpr (kRowTiles == 1) {
-    Accumulator sums[kKeys / 8];
-    multiply_transposed<kSize, kStride, kSize / 16>(thread, sums, rows, keys);
-    visit(0, sums);
+    Accumulator accum[kKeys / 8];
+    multiply_transposed<kSize, kStride, kSize / 16>(thread, accum, rows, keys);
+    visit(0, accum);
   } else {
-    FragmentB<T> right[kSize / 16][kKeys / 8];
+    FragmentB<T> frag_b[kSize / 16][kKeys / 8];
     MH_FOR (c, kSize / 16)
       MH_FOR (n, kKeys / 16) {
         FragmentB<T> pair[2];
         load_transposed(thread, pair, keys + n * 16 * kStride + c * 16, kStride);
-        right[c][2 * n] = pair[0], right[c][2 * n + 1] = pair[1];
+        frag_b[c][2 * n] = pair[0], frag_b[c][2 * n + 1] = pair[1];
       }
-    Accumulator sums[2][kKeys / 8];
+    Accumulator accum[2][kKeys / 8];
     MH_FOR (row_tile, kRowTiles + 1) {
       if (row_tile < kRowTiles) {
-        Accumulator(&next_sums)[kKeys / 8] = sums[row_tile % 2];
-        MH_FOR (n, kKeys / 8) next_sums[n] = Accumulator{};
+        Accumulator(&next_accum)[kKeys / 8] = accum[row_tile % 2];
+        MH_FOR (n, kKeys / 8) next_accum[n] = Accumulator{};
         MH_FOR (c, kSize / 16) {
-          FragmentA<T> left;
-          load(thread, left, rows + row_tile * 16 * kStride + c * 16, kStride);
-          MH_FOR (n, kKeys / 8) multiply(thread, next_sums[n], left, right[c][n]);
+          FragmentA<T> frag_a;
+          load(thread, frag_a, rows + row_tile * 16 * kStride + c * 16, kStride);
+          MH_FOR (n, kKeys / 8) multiply(thread, next_accum[n], frag_a, frag_b[c][n]);
         }
       }
-      if (row_tile > 0) visit(row_tile - 1, sums[(row_tile + 1) % 2]);
+      if (row_tile > 0) visit(row_tile - 1, accum[(row_tile + 1) % 2]);
     }
   }
 }
@@ -253,30 +253,30 @@ struct NoDropout {
   MH_DEVICE void operator()(int, int, Accumulator (&)[kColumnFragments]) const {}
 };
 
-// Computes `sums += X · rows` for `sums` (row tiles, 16, kSize), where X (row tiles, 16, kKeys) is head `head` of
+// Computes `accum += X · rows` for `accum` (row tiles, 16, kSize), where X (row tiles, 16, kKeys) is head `head` of
 // `tile`, and `rows` (kKeys, kSize) is in shared memory. If kDropout, first applies dropout to X: calls
 // dropout(row_tile, column, values) for 16 columns at a time, from `column` on. Called by all lanes of a warp.
 template <int kSize, class T, bool kDropout, class Tile, class Thread, class DropoutFn>
-MH_DEVICE void accumulate(const Thread& thread, Accumulator (&sums)[Tile::kRowTiles][kSize / 8], const Tile& tile,
+MH_DEVICE void accumulate(const Thread& thread, Accumulator (&accum)[Tile::kRowTiles][kSize / 8], const Tile& tile,
                           int head, const T* rows, const DropoutFn& dropout) {
   constexpr int kStride = kSize + kPad;
   MH_FOR (c, Tile::kKeys / 16) {
-    FragmentB<T> right[kSize / 8];
+    FragmentB<T> frag_b[kSize / 8];
     MH_FOR (n, kSize / 16) {
       FragmentB<T> pair[2];
       load(thread, pair, rows + c * 16 * kStride + n * 16, kStride);
-      right[2 * n] = pair[0], right[2 * n + 1] = pair[1];
+      frag_b[2 * n] = pair[0], frag_b[2 * n + 1] = pair[1];
     }
     MH_FOR (row_tile, Tile::kRowTiles) {
-      FragmentA<T> left;
-      load(thread, left, tile.template at<T>(head, row_tile, 16 * c), Tile::kStride);
+      FragmentA<T> frag_a;
+      load(thread, frag_a, tile.template at<T>(head, row_tile, 16 * c), Tile::kStride);
       if constexpr (kDropout) {
         Accumulator values[2];
-        widen(thread, values, left);
+        widen(thread, values, frag_a);
         dropout(row_tile, 16 * c, values);
-        round_to_fragment_a(thread, left, values[0], values[1]);
+        round_to_fragment_a(thread, frag_a, values[0], values[1]);
       }
-      MH_FOR (n, kSize / 8) multiply(thread, sums[row_tile][n], left, right[n]);
+      MH_FOR (n, kSize / 8) multiply(thread, accum[row_tile][n], frag_a, frag_b[n]);
     }
   }
 }
@@ -348,14 +348,14 @@ template <class Traits, class T, int kRows>
 struct KeyLoader : HeadRowLoader<Traits, T, kRows> {
   template <class Thread>
   MH_DEVICE KeyLoader(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors, int64_t b)
-      : HeadRowLoader<Traits, T, kRows>(thread, params, tensors.k, b, params.key_head_of, params.heads,
-                                        params.key_size) {}
+      : HeadRowLoader<Traits, T, kRows>(thread, params, tensors.k, b, params.k_head_of, params.heads, params.key_size) {
+  }
 };
 template <class Traits, class T, int kRows>
 struct ValueLoader : HeadRowLoader<Traits, T, kRows> {
   template <class Thread>
   MH_DEVICE ValueLoader(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors, int64_t b)
-      : HeadRowLoader<Traits, T, kRows>(thread, params, tensors.v, b, params.value_head_of, params.value_heads,
+      : HeadRowLoader<Traits, T, kRows>(thread, params, tensors.v, b, params.v_head_of, params.value_heads,
                                         params.value_size) {}
 };
 

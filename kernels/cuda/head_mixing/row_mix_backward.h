@@ -96,11 +96,12 @@ struct RowMixMatrixGradientTiles
   }
 };
 
-// Adds P dP̄ᵀ, summed over the keys of a tile, to pair_sums (query heads, value heads), for the queries of one product.
-// If a product takes two queries, rows 0 … 7 of pair_sums belong to the first query, and rows 8 … 15 to the second.
+// Adds P dP̄ᵀ, summed over the keys of a tile, to pair_accum (query heads, value heads), for the queries of one
+// product. If a product takes two queries, rows 0 … 7 of pair_accum belong to the first query, and rows 8 … 15 to the
+// second.
 template <class T, int kMatrixHeads, class Tile, class Thread>
-MH_DEVICE void accumulate_pair_sums(const Thread& thread, Accumulator (&pair_sums)[kMatrixHeads / 8], const Tile& p,
-                                    const Tile& dp, int query, int heads, int value_heads) {
+MH_DEVICE void accumulate_head_pairs(const Thread& thread, Accumulator (&pair_accum)[kMatrixHeads / 8], const Tile& p,
+                                     const Tile& dp, int query, int heads, int value_heads) {
   const int lane = thread.lane();
   const int p_head = lane % kMatrixHeads, p_query = kMatrixHeads == 8 ? query + lane / 8 % 2 : query;
   const int dp_head = kMatrixHeads == 8 ? lane % 8 : lane % 8 + lane / 16 * 8,
@@ -114,12 +115,12 @@ MH_DEVICE void accumulate_pair_sums(const Thread& thread, Accumulator (&pair_sum
     thread.load_matrices(x, p_row + 16 * n);
     thread.load_matrices(y, dp_row + 16 * n);
     MH_FOR (c, 2) {
-      const uint32_t right[2] = {y[2 * c], y[2 * c + 1]};
+      const uint32_t frag_b[2] = {y[2 * c], y[2 * c + 1]};
       if constexpr (kMatrixHeads == 8) {
-        const uint32_t left[4] = {c == 0 ? x[0] : 0, c == 0 ? 0 : x[1], c == 0 ? x[2] : 0, c == 0 ? 0 : x[3]};
-        thread.multiply(pair_sums[0].x, left, right, T{});
+        const uint32_t frag_a[4] = {c == 0 ? x[0] : 0, c == 0 ? 0 : x[1], c == 0 ? x[2] : 0, c == 0 ? 0 : x[3]};
+        thread.multiply(pair_accum[0].x, frag_a, frag_b, T{});
       } else {
-        thread.multiply(pair_sums[c].x, x, right, T{});
+        thread.multiply(pair_accum[c].x, x, frag_b, T{});
       }
     }
   }
@@ -157,7 +158,7 @@ MH_DEVICE void row_mix_matrix_gradient(const Thread& thread, const AttentionPara
   float lse2[kWarpHeads][kRowTiles][2], sum[kWarpHeads][kRowTiles][2] = {}, delta[kWarpHeads][kRowTiles][2] = {};
   read_lse(thread, params, tensors, b, first, queries, lse2);
   MixMatrix<T, Traits::kMatrixHeads> matrices[Sizes::kWarpProducts];
-  Accumulator pair_sums[Sizes::kWarpProducts][Traits::kMatrixHeads / 8];
+  Accumulator pair_accum[Sizes::kWarpProducts][Traits::kMatrixHeads / 8];
   MH_FOR (u, Sizes::kWarpProducts)
     matrices[u].template read<false>(thread, params, matrices_of_product<Traits>(thread, params, b, first, queries, u));
 
@@ -203,9 +204,9 @@ MH_DEVICE void row_mix_matrix_gradient(const Thread& thread, const AttentionPara
                     pipeline.release();
                     thread.barrier();
                     MH_FOR (u, Sizes::kWarpProducts)
-                      accumulate_pair_sums<T, Traits::kMatrixHeads>(thread, pair_sums[u], probabilities, gradients,
-                                                                    Traits::query_of(thread.warp(), u), params.heads,
-                                                                    params.value_heads);
+                      accumulate_head_pairs<T, Traits::kMatrixHeads>(thread, pair_accum[u], probabilities, gradients,
+                                                                     Traits::query_of(thread.warp(), u), params.heads,
+                                                                     params.value_heads);
                     mix_queries<Traits, T, T, true>(thread, gradients, params.value_heads, params.heads, matrices);
                     thread.barrier();
                     MH_FOR (o, kWarpHeads) {
@@ -248,10 +249,10 @@ MH_DEVICE void row_mix_matrix_gradient(const Thread& thread, const AttentionPara
         const int query = Traits::query_of(thread.warp(), u) + (Traits::kMatrixHeads == 8 ? e / 2 : 0),
                   j = g + (Traits::kMatrixHeads == 16 ? e / 2 * 8 : 0), i = 8 * c + 2 * t + e % 2;
         if (j >= params.heads || i >= params.value_heads) continue;
-        pair_sums[u][c].x[e] *= inv_sums[j * kQueries + query];
+        pair_accum[u][c].x[e] *= inv_sums[j * kQueries + query];
         if (params.matrix_query_stride != 0 && first + query < queries)
           tensors.dm[((b * queries + first + query) * params.heads + j) * params.value_heads + i] =
-              pair_sums[u][c].x[e];
+              pair_accum[u][c].x[e];
       }
   if (params.matrix_query_stride != 0) return;
   // For a shared matrix, sums the gradients over the queries of the block: first over the queries of each warp, then
@@ -262,7 +263,7 @@ MH_DEVICE void row_mix_matrix_gradient(const Thread& thread, const AttentionPara
     MH_FOR (e, 4) {
       float warp_sum = 0;
       MH_FOR (u, Sizes::kWarpProducts)
-        warp_sum += pair_sums[u][c].x[e] + (Traits::kMatrixHeads == 8 ? pair_sums[u][c].x[e ^ 2] : 0);
+        warp_sum += pair_accum[u][c].x[e] + (Traits::kMatrixHeads == 8 ? pair_accum[u][c].x[e ^ 2] : 0);
       const int j = g + (Traits::kMatrixHeads == 16 ? e / 2 * 8 : 0), i = 8 * c + 2 * t + e % 2;
       if ((Traits::kMatrixHeads == 16 || e < 2) && j < params.heads && i < params.value_heads)
         warp_sums[thread.warp() * num_elements + j * params.value_heads + i] = warp_sum;
@@ -320,7 +321,7 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
   MH_FOR (u, Sizes::kWarpProducts)
     matrices[u].template read<false>(thread, params, matrices_of_product<Traits>(thread, params, b, first, queries, u));
 
-  Accumulator sums[kWarpHeads][kRowTiles][kSize / 8];
+  Accumulator dq_accum[kWarpHeads][kRowTiles][kSize / 8];
   const bool can_use_fast_path = allows_fast_path(params);
   MH_ROLLED
   for (int key = visible_range.first; key < visible_range.end; key += kKeys) {
@@ -362,7 +363,7 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
                   else to_logit_gradients<T, false>(thread, tile, j, row_tile, stats[o][row_tile], slopes, dropout);
                 });
             thread.warp_barrier();
-            accumulate<kSize, T, false>(thread, sums[o], tile, j, key_rows, NoDropout{});
+            accumulate<kSize, T, false>(thread, dq_accum[o], tile, j, key_rows, NoDropout{});
           }
           pipeline.release();
         });
@@ -373,7 +374,7 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
     const int j = warp_head + o;
     if (j >= params.heads) break;
     MH_FOR (row_tile, kRowTiles)
-      store_rows<kSize, kStride>(thread, query_rows + thread.warp() * 16 * kStride, sums[o][row_tile], {1, 1},
+      store_rows<kSize, kStride>(thread, query_rows + thread.warp() * 16 * kStride, dq_accum[o][row_tile], {1, 1},
                                  matrix_of_head(tensors.dq, b, j, queries, params.key_size, params.has_aligned_rows),
                                  first + 16 * row_tile);
   }
@@ -394,11 +395,11 @@ struct RowMixKeyGradientTiles {
   }
 };
 
-// Computes `sums += Xᵀ · rows` for `sums` (row tiles of keys, 16, kSize), where X (16 queries, keys) is head `head` of
-// `tile`, and `rows` (16, kSize) is in shared memory. If kDropout, first applies dropout to X in `tile`: calls
+// Computes `accum += Xᵀ · rows` for `accum` (row tiles of keys, 16, kSize), where X (16 queries, keys) is head `head`
+// of `tile`, and `rows` (16, kSize) is in shared memory. If kDropout, first applies dropout to X in `tile`: calls
 // dropout(0, column, values) as accumulate() does. Called by all lanes of a warp.
 template <int kSize, class T, bool kDropout, class Tile, class Thread, class DropoutFn>
-MH_DEVICE void accumulate_transposed(const Thread& thread, Accumulator (&sums)[Tile::kKeys / 16][kSize / 8],
+MH_DEVICE void accumulate_transposed(const Thread& thread, Accumulator (&accum)[Tile::kKeys / 16][kSize / 8],
                                      const Tile& tile, int head, const T* rows, const DropoutFn& dropout) {
   constexpr int kStride = kSize + kPad;
   if constexpr (kDropout) {
@@ -406,30 +407,30 @@ MH_DEVICE void accumulate_transposed(const Thread& thread, Accumulator (&sums)[T
       Accumulator values[2];
       tile.template get<T>(thread, head, 0, 16 * c, values);
       dropout(0, 16 * c, values);
-      FragmentA<T> left;
-      round_to_fragment_a(thread, left, values[0], values[1]);
+      FragmentA<T> frag_a;
+      round_to_fragment_a(thread, frag_a, values[0], values[1]);
       thread.warp_barrier();
       T* const to = tile.template at<T>(head, 0, 16 * c + thread.lane() % 4 * 2) + thread.lane() / 4 * Tile::kStride;
-      MH_FOR (i, 4) *reinterpret_cast<uint32_t*>(to + i % 2 * 8 * Tile::kStride + i / 2 * 8) = left.x[i];
+      MH_FOR (i, 4) *reinterpret_cast<uint32_t*>(to + i % 2 * 8 * Tile::kStride + i / 2 * 8) = frag_a.x[i];
     }
     thread.warp_barrier();
   }
-  FragmentB<T> right[kSize / 8];
+  FragmentB<T> frag_b[kSize / 8];
   MH_FOR (n, kSize / 16) {
     FragmentB<T> pair[2];
     load(thread, pair, rows + n * 16, kStride);
-    right[2 * n] = pair[0], right[2 * n + 1] = pair[1];
+    frag_b[2 * n] = pair[0], frag_b[2 * n + 1] = pair[1];
   }
   MH_FOR (row_tile, Tile::kKeys / 16) {
-    FragmentA<T> left;
-    load_transposed_a(thread, left, tile.template at<T>(head, 0, 16 * row_tile), Tile::kStride);
-    MH_FOR (n, kSize / 8) multiply(thread, sums[row_tile][n], left, right[n]);
+    FragmentA<T> frag_a;
+    load_transposed_a(thread, frag_a, tile.template at<T>(head, 0, 16 * row_tile), Tile::kStride);
+    MH_FOR (n, kSize / 8) multiply(thread, accum[row_tile][n], frag_a, frag_b[n]);
   }
 }
 
 // Computes tensors.dk and tensors.dv. dk has, for each query head j, the gradient of the keys that head j reads; dv
 // has, for each value head i, the gradient of the values that head i reads. If tensors.has_one_reader_per_kv_head, the
-// gradients are written to heads params.key_head(j) of dk and params.value_head(i) of dv, and otherwise to heads j and
+// gradients are written to heads params.k_head(j) of dk and params.v_head(i) of dv, and otherwise to heads j and
 // i. Padding keys get zeros. Grid: (order.num_blocks()).
 template <class Traits, class T, class Thread>
 MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams& params, const RowMixPlan& plan,
@@ -477,7 +478,7 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
   };
   read_tile_matrices(query_range.first);
 
-  Accumulator dk_sums[kWarpHeads][kKeys / 16][kSize / 8], dv_sums[kWarpHeads][kKeys / 16][kSize / 8];
+  Accumulator dk_accum[kWarpHeads][kKeys / 16][kSize / 8], dv_accum[kWarpHeads][kKeys / 16][kSize / 8];
   const bool can_use_fast_path = allows_fast_path(params);
   MH_ROLLED
   for (int query = query_range.first; query < query_range.end; query += 16) {
@@ -527,10 +528,10 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
             };
             if (head < params.value_heads) {
               if (!kFastPath && params.has_dropout() && !params.dropout_before_mixing)
-                accumulate_transposed<kSize, T, true>(thread, dv_sums[o], probabilities, head,
+                accumulate_transposed<kSize, T, true>(thread, dv_accum[o], probabilities, head,
                                                       dout_rows + head * 16 * kStride, dropout);
               else
-                accumulate_transposed<kSize, T, false>(thread, dv_sums[o], probabilities, head,
+                accumulate_transposed<kSize, T, false>(thread, dv_accum[o], probabilities, head,
                                                        dout_rows + head * 16 * kStride, dropout);
             }
             if (head < params.heads) {
@@ -538,7 +539,7 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
                 to_logit_gradients<T, true>(thread, gradients, head, 0, stats[o], slopes[o], dropout);
               else to_logit_gradients<T, false>(thread, gradients, head, 0, stats[o], slopes[o], dropout);
               thread.warp_barrier();
-              accumulate_transposed<kSize, T, false>(thread, dk_sums[o], gradients, head,
+              accumulate_transposed<kSize, T, false>(thread, dk_accum[o], gradients, head,
                                                      query_rows + head * 16 * kStride, NoDropout{});
             }
           }
@@ -553,14 +554,14 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
     MH_FOR (row_tile, kKeys / 16) {
       if (head < params.heads)
         store_rows<kSize, kStride>(
-            thread, staging, dk_sums[o][row_tile], {1, 1},
-            matrix_of_head(tensors.dk, b, tensors.has_one_reader_per_kv_head ? params.key_head(head) : head, keys,
+            thread, staging, dk_accum[o][row_tile], {1, 1},
+            matrix_of_head(tensors.dk, b, tensors.has_one_reader_per_kv_head ? params.k_head(head) : head, keys,
                            params.key_size, params.has_aligned_rows),
             first + 16 * row_tile);
       if (head < params.value_heads)
         store_rows<kSize, kStride>(
-            thread, staging, dv_sums[o][row_tile], {1, 1},
-            matrix_of_head(tensors.dv, b, tensors.has_one_reader_per_kv_head ? params.value_head(head) : head, keys,
+            thread, staging, dv_accum[o][row_tile], {1, 1},
+            matrix_of_head(tensors.dv, b, tensors.has_one_reader_per_kv_head ? params.v_head(head) : head, keys,
                            params.value_size, params.has_aligned_rows),
             first + 16 * row_tile);
     }

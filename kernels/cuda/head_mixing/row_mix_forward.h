@@ -115,7 +115,7 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& para
   MH_FOR (u, Sizes::kWarpProducts)
     matrices[u].template read<true>(thread, params, matrices_of_product<Traits>(thread, params, b, first, queries, u));
 
-  Accumulator sums[kWarpHeads][kRowTiles][kSize / 8];
+  Accumulator out_accum[kWarpHeads][kRowTiles][kSize / 8];
   const bool can_use_fast_path = allows_fast_path(params);
   MH_ROLLED
   for (int key = visible_range.first; key < visible_range.end; key += Traits::kKeys) {
@@ -149,8 +149,8 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& para
               apply_dropout(params, b, i, first + 16 * row_tile + g, key + column + 2 * t, p);
             };
             if (!kFastPath && params.has_dropout() && !params.dropout_before_mixing)
-              accumulate<kSize, T, true>(thread, sums[o], tile, i, value_rows, dropout);
-            else accumulate<kSize, T, false>(thread, sums[o], tile, i, value_rows, dropout);
+              accumulate<kSize, T, true>(thread, out_accum[o], tile, i, value_rows, dropout);
+            else accumulate<kSize, T, false>(thread, out_accum[o], tile, i, value_rows, dropout);
           }
           pipeline.release();
         });
@@ -167,10 +167,10 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& para
         factor[r] =
             floor_pow2(matrix_of_query(params, b, query + g + 8 * r, queries) + i, params.value_heads, params.heads);
       if (splits.count > 1) {
-        splits.store(thread, params, {b, i, query + g, thread.block_z()}, queries, sums[o][row_tile], factor);
+        splits.store(thread, params, {b, i, query + g, thread.block_z()}, queries, out_accum[o][row_tile], factor);
       } else {
         store_rows<kSize, kStride>(
-            thread, query_rows + thread.warp() * 16 * kStride, sums[o][row_tile], factor,
+            thread, query_rows + thread.warp() * 16 * kStride, out_accum[o][row_tile], factor,
             matrix_of_head(tensors.out, b, i, queries, params.value_size, params.has_aligned_rows), query);
       }
     }

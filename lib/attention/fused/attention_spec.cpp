@@ -81,30 +81,28 @@ kernels::AttentionParams AttentionSpec::params(const at::Tensor& q, const at::Te
                             .num_key_ranges = static_cast<int>(position_bias.key_ranges.size())};
     check_key_ranges(params);
   }
-  if (!kv_head_of.empty()) params.key_head_of = params.value_head_of = kv_head_of.data();
+  if (!kv_head_of.empty()) params.k_head_of = params.v_head_of = kv_head_of.data();
   return params;
 }
 
-bool AttentionSpec::is_kv_permutation(int64_t num_kv_heads) const {
+bool AttentionSpec::is_kv_permutation(int64_t kv_heads) const {
   if (kv_head_of.empty()) return true;
   std::vector<int64_t> sorted_heads = kv_head_of;
   std::sort(sorted_heads.begin(), sorted_heads.end());
   for (size_t i = 0; i < sorted_heads.size(); ++i)
     if (sorted_heads[i] != static_cast<int64_t>(i)) return false;
-  return static_cast<int64_t>(sorted_heads.size()) == num_kv_heads;
+  return static_cast<int64_t>(sorted_heads.size()) == kv_heads;
 }
 
 at::Tensor AttentionSpec::reduce_to_kv_heads(const at::Tensor& gradient, const at::Tensor& like) const {
   // If every key/value head has the same number of consecutive query heads, as in grouped-query attention without a
   // pairing, one sum over each group suffices.
-  const auto num_query_heads = static_cast<int64_t>(kv_head_of.size()), num_kv_heads = like.size(1);
-  bool has_uniform_groups = num_query_heads % num_kv_heads == 0;
-  for (int64_t i = 0; has_uniform_groups && i < num_query_heads; ++i)
-    has_uniform_groups = kv_head_of[static_cast<size_t>(i)] == i / (num_query_heads / num_kv_heads);
+  const auto query_heads = static_cast<int64_t>(kv_head_of.size()), kv_heads = like.size(1);
+  bool has_uniform_groups = query_heads % kv_heads == 0;
+  for (int64_t i = 0; has_uniform_groups && i < query_heads; ++i)
+    has_uniform_groups = kv_head_of[static_cast<size_t>(i)] == i / (query_heads / kv_heads);
   if (has_uniform_groups)
-    return gradient.unflatten(1, {num_kv_heads, num_query_heads / num_kv_heads})
-        .sum(2, false, at::kFloat)
-        .to(like.scalar_type());
+    return gradient.unflatten(1, {kv_heads, query_heads / kv_heads}).sum(2, false, at::kFloat).to(like.scalar_type());
   // Adds one head at a time: on a GPU, index_add would add in an unspecified order and would need its indices in device
   // memory.
   const at::Tensor sums = at::zeros_like(like, like.options().dtype(at::kFloat));

@@ -43,12 +43,12 @@ struct AttentionSpec {
   std::vector<int64_t> kv_head_of = {};
   double scale = 0;             // factor of the products of queries and keys; 0: 1/√dk
   at::Tensor head_scales = {};  // (hv) or (B, hv): factor of each value head; undefined: 1
-  double soft_cap = 0;          // κ of the soft cap κ tanh(x / κ) of the logits; 0: none
+  double soft_cap = 0;          // bound c of the logits x, which become c tanh(x / c); 0: none
   at::Tensor sinks = {};        // (h), fp32: logit of the sink of each query head; undefined: no sinks
   PositionBias position_bias = {};
 
   // Returns the kernel parameters that do not depend on the batch row, for a CPU or GPU and for q (B, h, Tq, dk), k (B,
-  // h, Tk, dk) and v (B, hv, Tk, dv). The pointers `key_head_of`, `value_head_of` and `position_bias.key_ranges` point
+  // h, Tk, dk) and v (B, hv, Tk, dv). The pointers `k_head_of`, `v_head_of` and `position_bias.key_ranges` point
   // into this object, `sinks` and `position_bias.bias` into its tensors; the caller sets all others, and for a GPU
   // replaces the pointers into this object. Throws if the sinks or the position bias have another shape or type, or if
   // the key ranges of the bias leave out a key or refer to columns outside the bias. With head mixing, the caller also
@@ -56,9 +56,9 @@ struct AttentionSpec {
   kernels::AttentionParams params(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                   bool needs_backward) const;
 
-  // Returns whether exactly one query head reads each of the `num_kv_heads` key/value heads, so that each gradient of a
+  // Returns whether exactly one query head reads each of the `kv_heads` key/value heads, so that each gradient of a
   // key/value head has one writer.
-  bool is_kv_permutation(int64_t num_kv_heads) const;
+  bool is_kv_permutation(int64_t kv_heads) const;
   // Returns the gradient of the key/value heads, with the shape and type of `like`. `gradient` (B, h, T, d) has one
   // head for each query head; the result sums the query heads that read the same key/value head.
   at::Tensor reduce_to_kv_heads(const at::Tensor& gradient, const at::Tensor& like) const;

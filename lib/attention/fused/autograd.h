@@ -76,7 +76,7 @@ std::vector<at::Tensor> differentiable_inputs(const Operands& x);
 torch::autograd::variable_list ordered_gradients(const Operands& x, const OperandGradients& gradients);
 
 // The autograd function of a backend. The struct Backend has ForwardResult forward(x, needs_backward) const, where
-// needs_backward tells whether a backward pass follows; OperandGradients backward(saved, dout) const; and the constant
+// needs_backward is true if a backward pass follows; OperandGradients backward(saved, dout) const; and the constant
 // kBackwardReadsOut, which is true if backward() reads saved.result.out.
 template <class Backend>
 struct FusedAttention : torch::autograd::Function<FusedAttention<Backend>> {

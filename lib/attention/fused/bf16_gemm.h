@@ -1,5 +1,5 @@
-// LibTorch's bf16 matrix products for the attention kernels: AMX tiles if the processor has AMX,
-// otherwise AVX512_BF16 dot products.
+// LibTorch's bf16 matrix products for the attention kernels: AMX tiles if the processor has AMX, otherwise AVX512_BF16
+// dot products.
 #pragma once
 
 #include "cpu/bf16_gemm.h"

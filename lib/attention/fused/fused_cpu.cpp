@@ -62,8 +62,8 @@ template <class T>
 kernels::HeadTensors<T> tensors_of(const Operands& x, const ForwardResult& result,
                                    const kernels::AttentionParams& shared_params, int64_t b, int64_t h) {
   return {.q = head_of<const T>(x.q, b, h),
-          .k = head_of<const T>(x.k, b, shared_params.key_head(h)),
-          .v = head_of<const T>(x.v, b, shared_params.value_head(h)),
+          .k = head_of<const T>(x.k, b, shared_params.k_head(h)),
+          .v = head_of<const T>(x.v, b, shared_params.v_head(h)),
           .out = head_of<T>(result.out, b, h),
           .lse = static_cast<float*>(const_cast<void*>(result.lse.const_data_ptr())) +
                  (b * x.q.size(1) + h) * shared_params.queries};
@@ -115,8 +115,8 @@ void backward_heads(const SavedAttention& saved, const at::Tensor& dout, bool ha
                   kernels::HeadTensors<T> tensors = tensors_of<T>(x, saved.result, shared_params, b, h);
                   tensors.dout = head_of<const T>(dout, b, h);
                   tensors.dq = head_of<T>(d.q, b, h);
-                  tensors.dk = head_of<T>(d.k, b, has_one_reader_per_kv_head ? shared_params.key_head(h) : h);
-                  tensors.dv = head_of<T>(d.v, b, has_one_reader_per_kv_head ? shared_params.value_head(h) : h);
+                  tensors.dk = head_of<T>(d.k, b, has_one_reader_per_kv_head ? shared_params.k_head(h) : h);
+                  tensors.dv = head_of<T>(d.v, b, has_one_reader_per_kv_head ? shared_params.v_head(h) : h);
                   if (d.head_scales.defined()) tensors.dscale = d.head_scales.mutable_data_ptr<float>() + i;
                   if (shared_params.has_relative_positions())
                     tensors.du = du + i * head_size, tensors.dv_bias = dv_bias + i * head_size,

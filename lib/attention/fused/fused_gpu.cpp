@@ -47,15 +47,15 @@ at::Tensor key_ranges_to_device(const std::vector<kernels::KeyRange>& key_ranges
 struct DeviceParams {
   kernels::AttentionParams params;
 
-  // `kernel_tensors`: the tensors whose alignment is checked, that is, those that the kernels read and write row by
-  // row.
+  // `kernel_tensors`: the tensors whose alignment is checked, that is, the tensors that the kernels read and write row
+  // by row.
   DeviceParams(const Operands& x, bool needs_backward, std::initializer_list<const at::Tensor*> kernel_tensors)
       : params(x.spec.params(x.q, x.k, x.v, needs_backward)) {
     const AttentionSpec& spec = x.spec;
     const at::Device device = x.q.device();
     if (!spec.kv_head_of.empty()) {
       kv_head_of_ = nn::to_device(at::tensor(spec.kv_head_of), device);
-      params.key_head_of = params.value_head_of = kv_head_of_.const_data_ptr<int64_t>();
+      params.k_head_of = params.v_head_of = kv_head_of_.const_data_ptr<int64_t>();
     }
     if (spec.key_lengths.defined()) params.key_lengths = spec.key_lengths.const_data_ptr<int64_t>();
     params.has_aligned_rows = std::all_of(kernel_tensors.begin(), kernel_tensors.end(),

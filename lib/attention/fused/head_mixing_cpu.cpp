@@ -243,12 +243,12 @@ void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const He
         };
         if (head < h) {
           sum_partials(row_gradients + head * (kernels::head_mixing_key_floats(params) / h), params.key_size,
-                       row_of<T>(d.k, b), has_one_reader_per_kv_head ? params.key_head(head) : head);
+                       row_of<T>(d.k, b), has_one_reader_per_kv_head ? params.k_head(head) : head);
         } else {
           const int64_t value_head = head - h;
           sum_partials(row_gradients + key_floats + value_head * (kernels::head_mixing_value_floats(params) / hv),
                        params.value_size, row_of<T>(d.v, b),
-                       has_one_reader_per_kv_head ? params.value_head(value_head) : value_head);
+                       has_one_reader_per_kv_head ? params.v_head(value_head) : value_head);
         }
       }
     });

@@ -19,12 +19,12 @@ using torch::autograd::variable_list;
 struct SplitProjection : torch::autograd::Function<SplitProjection> {
   static variable_list forward(AutogradContext* context, const at::Tensor& qkv, const ProjectionSizes& s) {
     context->saved_data["sizes"] = qkv.sizes().vec();
-    const int64_t query_width = s.query_heads * s.key_size, key_width = s.key_heads * s.key_size;
+    const int64_t query_width = s.q_heads * s.key_size, key_width = s.k_heads * s.key_size;
     auto slice = [&](int64_t offset, int64_t h, int64_t size) {
       return qkv.narrow(-1, offset, h * size).view({qkv.size(0), qkv.size(1), h, size}).transpose(1, 2);
     };
-    return {slice(0, s.query_heads, s.key_size), slice(query_width, s.key_heads, s.key_size),
-            slice(query_width + key_width, s.value_heads, s.value_size)};
+    return {slice(0, s.q_heads, s.key_size), slice(query_width, s.k_heads, s.key_size),
+            slice(query_width + key_width, s.v_heads, s.value_size)};
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {

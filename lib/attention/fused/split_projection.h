@@ -8,13 +8,13 @@
 
 namespace mh::attention {
 
-// The numbers and sizes of the heads in a joint projection.
+// The numbers and sizes of the heads of q, k and v in a joint projection.
 struct ProjectionSizes {
-  int64_t query_heads, key_heads, value_heads, key_size, value_size;
+  int64_t q_heads, k_heads, v_heads, key_size, value_size;
 };
 
-// Returns views of a joint projection (B, T, h dk + g dk + gv dv): q (B, h, T, dk), k (B, g, T, dk) and v (B, gv, T,
-// dv), for h query heads, g key heads and gv value heads. The backward pass copies nothing if the three gradients are
+// Returns views of a joint projection, whose last axis has the heads of q, k and v: q (B, q_heads, T, key_size), k (B,
+// k_heads, T, key_size) and v (B, v_heads, T, value_size). The backward pass copies nothing if the three gradients are
 // adjacent slices of one tensor, as empty_gradients() (autograd.h) allocates them for the CPU kernels.
 std::array<at::Tensor, 3> split_projection(const at::Tensor& qkv, const ProjectionSizes& sizes);
 

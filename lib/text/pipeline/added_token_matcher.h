@@ -37,8 +37,8 @@ class AddedTokenMatcher {
     size_t begin, end;
     int32_t id;
   };
-  // Writes the parts of a text to `parts`. The text of a special token, and of a single word inside a word, belongs to
-  // the text without tokens, but no other token is found in it.
+  // Writes the parts of a text to `parts`. The text of a special token, and of a token with `single_word` inside a
+  // word, counts as text without tokens, but find() finds no other token in it.
   void find(std::string_view text, std::vector<Part>& parts) const;
 
  private:

@@ -38,11 +38,11 @@ class BpeModel : public Model {
       if (num_unknown_bytes > 0) symbols.push_back({unknown_id_, num_unknown_bytes});
       num_unknown_bytes = 0;
     };
-    const bool is_decorated = !options_.continuing_prefix.empty() || !options_.word_suffix.empty();
+    const bool has_affixes = !options_.continuing_prefix.empty() || !options_.word_suffix.empty();
     for (size_t begin = 0; begin < word.size();) {
       const size_t num_bytes = decode_utf8(word.data() + begin).num_bytes;
       std::string_view symbol = word.substr(begin, num_bytes);
-      if (is_decorated) {
+      if (has_affixes) {
         workspace.text.clear();
         if (begin > 0) workspace.text += options_.continuing_prefix;
         workspace.text += symbol;
@@ -82,7 +82,7 @@ class BpeModel : public Model {
   int32_t unknown_id_ = -1;
 };
 
-// Returns the merge `rank` of the list, whose value is that of `node`.
+// Parses merge number `rank` of a list of merges. `node`: the value of the merge, with the path of the list for errors.
 Merge parse_merge(const JsonNode& node, size_t rank) {
   const nlohmann::json& value = *node.value;
   Merge merge;

@@ -205,7 +205,7 @@ class PrecompiledNormalizer : public Normalizer {
       if ((unit >> 8 & 1) == 0) continue;
       if (position >= trie_.size()) break;
       const size_t begin = trie_[position] & ((1U << 31) - 1);
-      // An offset within a character cannot occur in a sound table; such a table gives no replacement.
+      // A damaged table may have an offset within a character or past the end; it gives no replacement.
       if (begin > replacements_.size() || (begin < replacements_.size() && is_utf8_continuation(replacements_[begin])))
         break;
       return std::string_view(replacements_)
@@ -255,9 +255,9 @@ std::unique_ptr<Normalizer> parse_normalizer(const JsonNode& node, Json& canonic
   if (type == "StripAccents") return std::make_unique<StripAccentsNormalizer>();
   if (type == "ByteLevel") return std::make_unique<ByteLevelNormalizer>();
   if (type == "Strip") {
-    const bool left = node.flag("strip_left", true), right = node.flag("strip_right", true);
-    canonical.update({{"strip_left", left}, {"strip_right", right}});
-    return std::make_unique<StripNormalizer>(left, right);
+    const bool strips_left = node.flag("strip_left", true), strips_right = node.flag("strip_right", true);
+    canonical.update({{"strip_left", strips_left}, {"strip_right", strips_right}});
+    return std::make_unique<StripNormalizer>(strips_left, strips_right);
   }
   if (type == "Replace") {
     const std::string content = node.text("content", "");

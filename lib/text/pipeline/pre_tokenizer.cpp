@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// What happens to the text that a delimiter matches.
+// The treatment of the text that a delimiter matches.
 enum class Behavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
 constexpr std::pair<const char*, Behavior> kBehaviors[] = {{"Removed", Behavior::removed},
@@ -135,7 +135,7 @@ class RewritingPreTokenizer : public PreTokenizer {
   virtual void rewrite(std::string_view word, bool starts_text, std::string& out) const = 0;
 };
 
-// Puts a space in front of each word that starts with none (ByteLevel with add_prefix_space).
+// Puts a space in front of each word that does not start with a space (ByteLevel with add_prefix_space).
 class SpacePrefix : public RewritingPreTokenizer {
   void rewrite(std::string_view word, bool, std::string& out) const override {
     if (!word.starts_with(' ')) out += ' ';
@@ -150,15 +150,15 @@ class ByteCharacters : public RewritingPreTokenizer {
 
 enum class PrependScheme { always, first, never };
 
-// Replaces spaces by a mark, and puts a mark in front of words that start with none.
+// Replaces spaces by a mark, and puts a mark in front of words that do not start with a mark.
 class MetaspacePreTokenizer : public RewritingPreTokenizer {
  public:
   MetaspacePreTokenizer(std::string mark, PrependScheme scheme) : mark_(std::move(mark)), scheme_(scheme) {}
 
  private:
   void rewrite(std::string_view word, bool starts_text, std::string& out) const override {
-    const bool is_prefixed = scheme_ == PrependScheme::always || (scheme_ == PrependScheme::first && starts_text);
-    if (is_prefixed && !word.starts_with(mark_) && !word.starts_with(' ')) out += mark_;
+    const bool prepends_mark = scheme_ == PrependScheme::always || (scheme_ == PrependScheme::first && starts_text);
+    if (prepends_mark && !word.starts_with(mark_) && !word.starts_with(' ')) out += mark_;
     for (char c : word)
       if (c == ' ') out += mark_;
       else out += c;

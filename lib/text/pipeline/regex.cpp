@@ -433,17 +433,17 @@ class RegexCompiler {
   Regex::Instruction& at(uint32_t index) { return regex_.program_[index]; }
 
   uint32_t set_index(const CharacterSet& set) {
-    const auto known =
+    const auto existing_set =
         std::find_if(regex_.sets_.begin(), regex_.sets_.end(), [&](const CharacterTable& t) { return t.set() == set; });
-    if (known != regex_.sets_.end()) return static_cast<uint32_t>(known - regex_.sets_.begin());
+    if (existing_set != regex_.sets_.end()) return static_cast<uint32_t>(existing_set - regex_.sets_.begin());
     if (regex_.sets_.size() == kMaxSets) refuse(0, str("at most ", kMaxSets, " different classes"), "more classes");
     regex_.sets_.emplace_back(set);
     return static_cast<uint32_t>(regex_.sets_.size() - 1);
   }
 
   uint32_t byte_set_index(const std::bitset<256>& bytes) {
-    const auto known = std::find(regex_.byte_sets_.begin(), regex_.byte_sets_.end(), bytes);
-    if (known != regex_.byte_sets_.end()) return static_cast<uint32_t>(known - regex_.byte_sets_.begin());
+    const auto existing_set = std::find(regex_.byte_sets_.begin(), regex_.byte_sets_.end(), bytes);
+    if (existing_set != regex_.byte_sets_.end()) return static_cast<uint32_t>(existing_set - regex_.byte_sets_.begin());
     regex_.byte_sets_.push_back(bytes);
     return static_cast<uint32_t>(regex_.byte_sets_.size() - 1);
   }
@@ -743,7 +743,7 @@ bool Regex::Searcher::run(uint32_t instruction, uint32_t position, uint32_t& end
     }
     if (is_match) break;
     if (!fails) continue;
-    // Resumes at the latest alternative that is left.
+    // Resumes at the most recent of the remaining alternatives.
     bool resumes = false;
     while (!resumes && alternatives.size() > stack_base) {
       Workspace::Alternative& alternative = alternatives.back();

@@ -67,12 +67,12 @@ constexpr struct CategoryRange {
 const std::vector<CategoryRange>& category_ranges() {
   static const std::vector<CategoryRange> ranges = [] {
     std::vector<CategoryRange> result;
-    const CategoryRange* changed = std::begin(kCategoriesSinceUnicode15);
+    const CategoryRange* changed_range = std::begin(kCategoriesSinceUnicode15);
     for (char32_t c = 0; c <= kLastCodePoint; ++c) {
-      while (changed != std::end(kCategoriesSinceUnicode15) && changed->last < c) ++changed;
-      const bool is_changed = changed != std::end(kCategoriesSinceUnicode15) && changed->first <= c;
+      while (changed_range != std::end(kCategoriesSinceUnicode15) && changed_range->last < c) ++changed_range;
+      const bool is_changed = changed_range != std::end(kCategoriesSinceUnicode15) && changed_range->first <= c;
       const utf8proc_category_t category =
-          is_changed ? changed->category : utf8proc_category(static_cast<utf8proc_int32_t>(c));
+          is_changed ? changed_range->category : utf8proc_category(static_cast<utf8proc_int32_t>(c));
       if (!result.empty() && result.back().category == category) result.back().last = c;
       else result.push_back({c, c, category});
     }
@@ -134,7 +134,7 @@ CharacterSet CharacterSet::united(const CharacterSet& other) const {
 }
 
 std::bitset<256> CharacterSet::first_bytes() const {
-  // The first byte of each encoded length, for its first character.
+  // The characters of each encoded length, one to four bytes.
   static constexpr struct {
     char32_t first, last;
   } lengths[] = {{0, 0x7F}, {0x80, 0x7FF}, {0x800, 0xFFFF}, {0x10000, kLastCodePoint}};

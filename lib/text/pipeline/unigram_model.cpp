@@ -30,9 +30,9 @@ SortedPieces sorted_pieces(const std::vector<std::string>& pieces) {
 
 // Returns the log-probability that Hugging Face tokenizers reads for the number `value` of a file. Its JSON reader
 // (serde_json without float_roundtrip) divides the decimal digits as an integer by a power of ten, which rounds twice
-// and differs from the nearest double in a sixth of all numbers. Segmentations of equal scores, such as two
-// segmentations of "...", are chosen by these differences. Assumes that the file has the shortest digits of the number,
-// as all writers of tokenizer.json write them.
+// and differs from the nearest double in a sixth of all numbers. These differences choose between segmentations whose
+// exact scores are equal, such as two segmentations of "...". Assumes that the file has the shortest digits of the
+// number, as all writers of tokenizer.json write them.
 double score_of_number(double value) {
   static const auto powers_of_ten = [] {
     std::array<double, 309> result{};
@@ -96,7 +96,7 @@ class UnigramModel : public Model {
     for (size_t begin = 0; begin < word.size();) {
       const double score_before = path[begin].score;
       const size_t num_bytes = decode_utf8(word.data() + begin).num_bytes;
-      bool is_known = false;
+      bool has_character_piece = false;
       // A later candidate replaces an earlier one only if its score is higher.
       const auto add_candidate = [&](size_t length, double score, int32_t id) {
         Workspace::PathNode& node = path[begin + length];
@@ -104,9 +104,9 @@ class UnigramModel : public Model {
       };
       pieces_.for_each_prefix(word.substr(begin), [&](size_t length, int32_t id) {
         add_candidate(length, scores_[static_cast<size_t>(id)] + score_before, id);
-        is_known |= length == num_bytes;
+        has_character_piece |= length == num_bytes;
       });
-      if (!is_known) add_candidate(num_bytes, unknown_score_ + score_before, unknown_id_);
+      if (!has_character_piece) add_candidate(num_bytes, unknown_score_ + score_before, unknown_id_);
       begin += num_bytes;
     }
   }

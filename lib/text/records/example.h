@@ -13,8 +13,11 @@ namespace mh::text {
 //   number   one target: the number in thousandths (STS-B: 0 to 5000)
 //   span     two targets: positions of the first and last token of the answer; both 0, at [CLS], if there is no answer
 struct Example {
-  std::vector<int32_t> tokens;       // [CLS] first [SEP], or [CLS] first [SEP] second [SEP]
-  int32_t first_segment_length = 0;  // number of tokens of segment 0, up to and including the first [SEP]
+  // [CLS] first [SEP], or [CLS] first [SEP] second [SEP]; RoBERTa has <s> in place of [CLS], </s> in place of [SEP],
+  // and two separators between both texts.
+  std::vector<int32_t> tokens;
+  int32_t first_segment_length =
+      0;  // number of tokens of segment 0, which ends with the separators after the first text
   std::vector<int64_t> targets;
 };
 

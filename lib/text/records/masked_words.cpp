@@ -5,10 +5,39 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/json_types.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/unicode.h"
+#include "io/record_kind.h"
+#include "text/records/ordered_encoding.h"
+#include "text/records/preparation.h"
+#include "text/records/record_text.h"
+#include "text/tokenizer.h"
+#include "text/tokenizers.h"
 
 namespace mh::text {
 
 namespace {
+
+class DocumentsKind : public io::RecordKind {
+ public:
+  int list_position() const override { return 3; }
+  std::vector<std::string> preparations() const override { return {"mlm"}; }
+  std::vector<std::string> field_names() const override { return {"sentence"}; }
+  size_t num_token_fields() const override { return 1; }
+  const char* length_rule() const override {
+    return "documents of at least one sentence, each followed by an empty sequence";
+  }
+  bool allows_length(size_t, uint64_t length, uint64_t previous_length) const override {
+    return length > 0 || previous_length > 0;
+  }
+  bool ends_with_empty_sequence() const override { return true; }
+};
+const Registration<DocumentsKind> kind_entry(
+    io::record_kinds(), kDocumentsKind,
+    "The tokens of a sentence. Each document has at least one sentence, and an empty sequence follows the last "
+    "sentence of a document.");
 
 // The numbers of tokens removed from the start and the end of a segment.
 struct Truncation {
@@ -47,9 +76,9 @@ PretrainingExamples::PretrainingExamples(Sequences sequences, const Tokenizer& t
   // Each segment needs at least one token.
   if (const int64_t min_length = num_special_tokens() + (options_.next_sentence ? 2 : 1);
       options_.max_length < min_length)
-    refuse_usage("train.batch.block",
+    refuse_usage("train.batch.sequence_length",
                  str("at least ", min_length, ", so that an input sequence has a token to predict"),
-                 str(options_.max_length), "raise train.batch.block");
+                 str(options_.max_length), "raise train.batch.sequence_length");
   uint32_t begin = 0;
   for (uint32_t sequence = 0; sequence < sequences_.ends.size(); ++sequence) {
     if (sequences_.length(sequence) > 0) continue;
@@ -94,7 +123,7 @@ void PretrainingExamples::plan_document(size_t document_index, uint32_t epoch,
   for (uint32_t sentence = sentences.begin; sentence < sentences.end;) {
     int64_t target_length = max_text_tokens();
     // An input sequence with room for a single token cannot be shorter.
-    if (random.uniform() < options_.short_share && max_text_tokens() > 1)
+    if (random.uniform() < options_.short_fraction && max_text_tokens() > 1)
       target_length = 2 + static_cast<int64_t>(random.uniform_below(static_cast<uint64_t>(max_text_tokens() - 1)));
     SentenceRange chunk{sentence, sentence + 1};
     while (chunk.end < sentences.end && count_tokens(chunk) < target_length) ++chunk.end;
@@ -205,7 +234,7 @@ std::vector<std::vector<int32_t>> PretrainingExamples::masking_units(const Examp
 }
 
 int64_t PretrainingExamples::max_predicted_tokens(int64_t length) const {
-  const double num_predictions = std::nearbyint(static_cast<double>(length) * options_.mask_share);
+  const double num_predictions = std::nearbyint(static_cast<double>(length) * options_.mask_fraction);
   return std::min(options_.max_predictions, std::max(int64_t{1}, static_cast<int64_t>(num_predictions)));
 }
 
@@ -235,5 +264,154 @@ void PretrainingExamples::mask_tokens(Example& example, RandomSequence& random) 
       else if (random.uniform() >= 0.5) token = static_cast<int32_t>(random.uniform_below(continues_word_.size()));
     }
 }
+
+namespace {
+
+// The encoded lines of a batch; a blank line becomes an empty sequence.
+struct EncodedLines {
+  EncodedSequences sequences;
+  DocumentSummary summary;
+  bool begins_file = false;
+};
+
+EncodedLines encode(const TextBatch& batch, const Tokenizer& tokenizer, Encoder& encoder) {
+  check_text(batch, false);
+  EncodedLines out;
+  out.begins_file = batch.segments.front().line_number == 1;
+  std::vector<int32_t>& tokens = out.sequences.tokens;
+  tokens.reserve(batch.text.size() / 3);
+  for (const auto& s : batch.segments) {
+    const size_t first_token = tokens.size();
+    const std::string_view line = std::string_view(batch.text).substr(s.begin, s.end - s.begin);
+    encoder.encode(line, tokens);
+    if (tokens.size() > first_token || is_blank(line)) out.sequences.ends.push_back(tokens.size());
+    else ++out.summary.num_lines_without_tokens;
+  }
+  out.summary.num_tokens = tokens.size();
+  out.summary.num_unknown = count_unknown(tokens, tokenizer);
+  out.summary.num_bytes = batch.input_bytes;
+  return out;
+}
+
+// Writes sentences to a shard. An empty sequence ends a document; documents without sentences are skipped.
+class DocumentWriter {
+ public:
+  DocumentWriter(io::ShardWriter& writer, DocumentSummary& summary) : writer_(writer), summary_(summary) {}
+  void add(std::span<const int32_t> sentence) {
+    if (sentence.empty()) return close();
+    writer_.add_sequence(sentence);
+    ++summary_.num_sentences;
+    is_document_open_ = true;
+  }
+  void close() {
+    if (!is_document_open_) return;
+    writer_.add_sequence({});
+    ++summary_.num_documents;
+    is_document_open_ = false;
+  }
+
+ private:
+  io::ShardWriter& writer_;
+  DocumentSummary& summary_;
+  bool is_document_open_ = false;
+};
+
+}  // namespace
+
+DocumentSummary encode_documents(TextBatches& text, const Tokenizer& tokenizer, int num_threads,
+                                 io::ShardWriter& writer) {
+  DocumentSummary summary;
+  DocumentWriter documents(writer, summary);
+  summary.seconds = encode_in_order<TextBatch, EncodedLines>(
+      num_threads, text.expected_bytes(), "bytes", [&](TextBatch& batch) { return text.next(batch); },
+      [&] {
+        return [&tokenizer, encoder = std::shared_ptr(tokenizer.encoder())](const TextBatch& batch) {
+          return encode(batch, tokenizer, *encoder);
+        };
+      },
+      [&](const EncodedLines& e) {
+        if (e.begins_file) documents.close();
+        size_t begin = 0;
+        for (size_t end : e.sequences.ends) {
+          documents.add(std::span(e.sequences.tokens).subspan(begin, end - begin));
+          begin = end;
+        }
+        writer.add_text_bytes(e.summary.num_bytes);
+        summary.num_tokens += e.summary.num_tokens;
+        summary.num_unknown += e.summary.num_unknown;
+        summary.num_lines_without_tokens += e.summary.num_lines_without_tokens;
+        summary.num_bytes += e.summary.num_bytes;
+        return summary.num_bytes;
+      });
+  documents.close();
+  return summary;
+}
+
+namespace {
+
+// The options of mh-prep mlm.
+struct MlmOptions {
+  BertVocabularyOptions vocabulary;
+  EncodingThreads threads;
+  void describe(Fields& f) {
+    f.section("", vocabulary);
+    f.section("", threads);
+  }
+};
+
+void make_mlm(const PrepArguments& arguments, const MlmOptions& options) {
+  const auto tokenizer = load_vocabulary(arguments, options.vocabulary);
+  TextBatches text(arguments.inputs, line_ends(arguments, false), nullptr);
+  io::ShardHeader header = header_of(*tokenizer);
+  header.set_kind(kDocumentsKind);
+  header.provenance = provenance_of(arguments, options.vocabulary, {});
+  DocumentSummary summary;
+  write_shard(arguments, header, [&](io::ShardWriter& writer) {
+    summary = encode_documents(text, *tokenizer, options.threads.num_threads(), writer);
+    if (summary.num_sentences == 0)
+      refuse_inputs(arguments, "sentences, one per line", "none", "name a file with at least one sentence");
+  });
+  log_removed_bytes(text.num_normalised_lines(), text.num_byte_order_marks());
+  if (summary.num_lines_without_tokens > 0)
+    log_info("dropped " + count_with_commas(summary.num_lines_without_tokens, "line") + " without a token");
+  if (summary.num_documents == 1)
+    log_warning("only one document, but next-sentence prediction needs two or more; separate documents by empty lines");
+  log_info(str(count_with_commas(summary.num_documents, "document"), ", ",
+               count_with_commas(summary.num_sentences, "sentence"), ", ",
+               count_with_commas(summary.num_tokens, "token"), ", ", format_count(summary.num_unknown, "unknown, "),
+               format_throughput(summary.num_bytes, summary.seconds)));
+}
+
+class MlmPreparation : public PreparationWithOptions<MlmOptions, make_mlm> {
+ public:
+  std::string inputs_help() const override {
+    return "text files, one sentence per line, an empty line between documents";
+  }
+};
+
+const Registration<MlmPreparation> mlm_entry(
+    preparations(), "mlm",
+    "make a shard of documents for BERT's pre-training; training samples pairs of segments and masks in every epoch");
+
+// Prints the documents one sentence per line.
+class DocumentText : public WholeShardText {
+ protected:
+  nlohmann::ordered_json count_shard(const WholeShard& shard, const std::string&) const override {
+    uint64_t num_documents = 0;  // number of empty sequences, one at the end of each document
+    for (size_t i = 0; i < shard.size(); ++i) num_documents += shard.sequence(i, 0).empty() ? 1 : 0;
+    return {{"documents", num_documents}, {"sentences", shard.size() - num_documents}};
+  }
+  // Prints an empty line between documents; the empty sequence that ends the last document is not printed.
+  void print_text(const WholeShard& shard, const std::string&, const Tokenizer& tokenizer,
+                  ByteSink& sink) const override {
+    for (size_t i = 0; i + 1 < shard.size(); ++i)
+      sink.write(text_of_tokens(shard.sequence(i, 0), tokenizer, false) + "\n");
+  }
+};
+
+const Registration<DocumentText> text_entry(record_texts(), kDocumentsKind,
+                                            "one sentence per line, an empty line between documents");
+
+}  // namespace
 
 }  // namespace mh::text

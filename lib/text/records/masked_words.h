@@ -1,3 +1,6 @@
+// The records of the task "masked-words", which are the sentences of documents without special tokens, and the input
+// sequences that are made from them.
+//
 // Input sequences of BERT's pre-training (Devlin et al. 2019, https://arxiv.org/abs/1810.04805, and BERT's program
 // create_pretraining_data): two segments, of which the second follows the first in about half of the input sequences,
 // or one segment (next_sentence=false), with masked words. Segments and masks are sampled separately for each epoch;
@@ -9,8 +12,8 @@
 // another document from a random sentence on; the sentences after the split then start the next input sequence. Tokens
 // are removed from the longer segment, at random from its start or its end, until both segments fit.
 //
-// Of an input sequence of n tokens, at most k = min(max_predictions, max(1, mask_share · n)) are predicted, where the
-// product is rounded half to even; [CLS] and [SEP] are never predicted. The tokens, or with whole-word masking the
+// Of an input sequence of n tokens, at most k = min(max_predictions, max(1, mask_fraction · n)) are predicted, where
+// the product is rounded half to even; [CLS] and [SEP] are never predicted. The tokens, or with whole-word masking the
 // words, are taken in random order; a word that would exceed k predicted tokens is skipped, so that an input sequence
 // may have no predicted token. Each predicted token is replaced by [MASK] with a probability of 80%, is unchanged with
 // 10%, and becomes a random entry of the vocabulary, special entries included, with 10%.
@@ -26,32 +29,54 @@
 
 #include "base/fields.h"
 #include "base/random.h"
+#include "io/shard.h"
 #include "text/encoder_vocabulary.h"
 #include "text/records/example.h"
 #include "text/records/sequences.h"
+#include "text/text_batches.h"
+#include "text/tokenizer.h"
 
 namespace mh::text {
 
+constexpr const char* kDocumentsKind = "documents";  // the kind of the records (io/record_kind.h)
+
+struct DocumentSummary {
+  uint64_t num_documents = 0;
+  uint64_t num_sentences = 0;
+  uint64_t num_tokens = 0;
+  uint64_t num_unknown = 0;  // number of unknown tokens among `num_tokens`
+  // Number of skipped lines that have text but no token, such as lines of control characters.
+  uint64_t num_lines_without_tokens = 0;
+  uint64_t num_bytes = 0;  // size of the text
+  double seconds = 0;
+};
+
+// Encodes each line as a sentence; a line of white space or the end of a file ends a document. `text` must return whole
+// lines (TextBatches without `find_split`). Throws Error(input) for text that is not UTF-8 or contains a NUL byte.
+DocumentSummary encode_documents(TextBatches& text, const Tokenizer& tokenizer, int num_threads,
+                                 io::ShardWriter& writer);
+
 struct PretrainingOptions {
-  int64_t max_length = 128;  // maximum number of tokens of an input sequence; set by train.batch.block
-  double short_share = 0.1;
-  double mask_share = 0.15;
+  int64_t max_length = 128;  // maximum number of tokens of an input sequence; set by train.batch.sequence_length
+  double short_fraction = 0.1;
+  double mask_fraction = 0.15;
   int64_t max_predictions = 20;
   int64_t max_long_predictions = 0;
   bool whole_word = false;
   bool next_sentence = true;  // set by model.bert.next_sentence
   void describe(Fields& f) {
     f.field(
-        "short_share", short_share,
+        "short_fraction", short_fraction,
         "fraction of input sequences that get a random shorter length, of at least 2 tokens besides the special tokens",
         between(0, 1));
-    f.field("mask_share", mask_share,
+    f.field("mask_fraction", mask_fraction,
             "fraction of the tokens of an input sequence that are predicted; at least one token is predicted",
             between(0, 1));
     f.field("max_predictions", max_predictions, "maximum number of predicted tokens in an input sequence", at_least(1));
     f.field("long_predictions", max_long_predictions,
             "maximum number of predicted tokens in an input sequence from update train.batch.long_from on; 0: "
-            "min(mlm.max_predictions, train.batch.block) * train.batch.long_block / train.batch.block, rounded up",
+            "min(mlm.max_predictions, train.batch.sequence_length) * train.batch.long_sequence_length / "
+            "train.batch.sequence_length, rounded up",
             at_least(0));
     f.field("whole_word", whole_word, "mask whole words: predict the pieces of a word all together or not at all");
   }

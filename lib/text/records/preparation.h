@@ -1,5 +1,5 @@
 // Interface and registry of the subcommands of mh-prep that make shards, and their shared helpers. Each subcommand is
-// defined in prepare.cpp in the folder of its kind of records.
+// defined in the file of the records that it makes.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// Questions about paragraphs, and the input sequences made of them: sliding windows over the paragraph, as in BERT's
+// The records of the task "questions", which are a question, a paragraph, and the answers with their byte ranges in the
+// paragraph (mh-shard(5)), and the input sequences made of them: sliding windows over the paragraph, as in BERT's
 // run_squad.py for SQuAD (Devlin et al. 2019).
 //
 //   [CLS] question [SEP] tokens of the paragraph [SEP]
@@ -12,28 +13,74 @@
 // window.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/fields.h"
+#include "io/shard.h"
 #include "text/encoder_vocabulary.h"
 #include "text/records/example.h"
-#include "text/records/questions/records.h"
 #include "text/records/sequences.h"
+#include "text/records/squad.h"
 #include "text/records/whole_shard.h"
+#include "text/wordpiece.h"
 
 namespace mh::text {
 
+constexpr const char* kQuestionsKind = "questions";  // the kind of the records (io/record_kind.h)
+
+constexpr size_t kNumQuestionFields = 6;
+
+// A decoded record of a shard of questions.
+struct QuestionRecord {
+  std::vector<int32_t> question_tokens, paragraph_tokens;
+  std::vector<TextRange> token_ranges;  // byte range in `text` of each paragraph token; begins and ends never decrease
+  std::string text;                     // the paragraph
+  std::string id;
+  std::vector<GoldAnswer> answers;  // empty if and only if the question is unanswerable
+  bool is_unanswerable = false;
+};
+
+struct QuestionSummary {
+  uint64_t num_paragraphs = 0, num_questions = 0;
+  uint64_t num_question_tokens = 0, num_paragraph_tokens = 0;            // tokens of a paragraph are counted once
+  uint64_t num_unknown_in_questions = 0, num_unknown_in_paragraphs = 0;  // numbers of unknown tokens
+  double seconds = 0;
+};
+
+// Sets the kind, the fields and the task of `header`, whose vocabulary must already be set.
+void set_questions_header(io::ShardHeader& header, const Squad& squad, const SquadOptions& options);
+// Returns whether a shard may contain unanswerable questions, so that predictions are scored as in SQuAD 2.0.
+bool may_have_unanswerable(const io::ShardHeader& header);
+
+// Writes every question as a record, and encodes each paragraph only once. The result does not depend on the number of
+// threads. Throws Error(input) for a paragraph without tokens.
+QuestionSummary encode_questions(const Squad& squad, const Tokenizer& tokenizer, int num_threads,
+                                 io::ShardWriter& writer);
+
+// Decodes a record from its fields; `number`, the number of the record from 1, and `name`, the shard's name, are for
+// messages. Throws Error(input) if the paragraph has no tokens or the fields contradict each other: different numbers
+// of tokens and ranges, ranges outside the text or decreasing, an invalid JSON object or one without a required entry,
+// an answer whose text is not at its byte range, an unanswerable question with answers, or a question without answers
+// that is not unanswerable.
+QuestionRecord decode_question_record(const std::array<std::span<const int32_t>, kNumQuestionFields>& fields,
+                                      const std::string& name, uint64_t number);
+// Decodes the record with the index `record`, from 0, of a shard in memory. `name` is the shard's name in messages.
+QuestionRecord decode_question_record(const WholeShard& shard, size_t record, const std::string& name);
+
 struct WindowOptions {
-  int64_t max_length = 384;  // maximum number of tokens of an input sequence; set by train.batch.block
+  int64_t max_length = 384;  // maximum number of tokens of an input sequence; set by train.batch.sequence_length
   int64_t stride = 128;
   int64_t max_question_tokens = 64;
   void describe(Fields& f) {
     f.field("stride", stride, "distance in tokens between the starts of consecutive windows of a paragraph",
             at_least(1));
-    f.field("question", max_question_tokens, "maximum number of tokens of a question; longer questions are truncated",
-            at_least(1));
+    f.field("max_question_tokens", max_question_tokens,
+            "maximum number of tokens of a question; longer questions are truncated", at_least(1));
   }
   // Throws Error(usage) unless `max_length` leaves room for tokens of the paragraph after a question of maximum length.
   // `num_special_tokens`: number of special tokens of an input sequence.
@@ -99,7 +146,7 @@ class Questions {
   // Returns the position in input sequence `row` of its first paragraph token.
   int64_t paragraph_start(int64_t row) const;
   // Returns, for each paragraph token of input sequence `row`, whether this is the input sequence in which the token
-  // is scored: the first of those that give the token the most context.
+  // is scored: the first of the windows that give the token the most context.
   std::vector<bool> scored_tokens(int64_t row) const;
 
   const std::vector<Question>& questions() const { return questions_; }

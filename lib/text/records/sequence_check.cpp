@@ -15,27 +15,27 @@ SequenceCheck::SequenceCheck(const io::ShardHeader& header, const std::string& n
                              const std::vector<uint32_t>& lengths)
     : name_(name), lengths_(lengths) {
   const io::RecordKind* kind = io::record_kind(header.kind);
-  if (kind == nullptr || kind->allows_any_tokens)
+  if (kind == nullptr || kind->allows_any_tokens())
     return;  // the shard readers check that the tokens are in the vocabulary
   for (size_t i = 0; i < header.field_names.size(); ++i) {
     Field field{header.field_names[i], header.limit_of(i), -1};
-    if (i < kind->num_token_fields) {
+    if (i < kind->num_token_fields()) {
       const io::Side side = header.side_of(i);
       const auto tokenizer = parse_tokenizer(header.tokenizer_of(side), name);
       require_vocabulary(header, name, *tokenizer, "the tokenizer stored in the shard", side);
-      if (kind->ends_with_end_of_line) field.end_of_line_id = tokenizer->end_of_line_id();
+      if (kind->ends_with_end_of_line()) field.end_of_line_id = tokenizer->end_of_line_id();
     }
     fields_.push_back(std::move(field));
   }
   uint64_t previous_length = 0;
   for (size_t i = 0; i < lengths.size(); ++i) {
     if (!kind->allows_length(i % fields_.size(), lengths[i], previous_length))
-      io::throw_damaged(name, kind->length_rule,
+      io::throw_damaged(name, kind->length_rule(),
                         str(count_of(lengths[i], "number"), " in record ", i / fields_.size() + 1));
     previous_length = lengths[i];
   }
-  if (kind->ends_with_empty_sequence && previous_length > 0)
-    io::throw_damaged(name, kind->length_rule, "no empty sequence at the end");
+  if (kind->ends_with_empty_sequence() && previous_length > 0)
+    io::throw_damaged(name, kind->length_rule(), "no empty sequence at the end");
   if (!lengths.empty()) num_remaining_tokens_ = lengths[0];
   skip_empty_sequences();
 }

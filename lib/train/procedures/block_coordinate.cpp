@@ -1,6 +1,6 @@
 // The procedure "block-coordinate": block coordinate descent for a mixture of attentive experts (MAE, Peng et al.
-// 2020), which trains the gates and all other parameters in different passes. From epoch `first` on, in one epoch out
-// of `every`, each update takes two passes over its batch, a G pass and an F pass:
+// 2020), which trains the gates and all other parameters in different passes. From epoch `first_gate_epoch` on, in one
+// epoch out of `every`, each update takes two passes over its batch, a G pass and an F pass:
 //
 //   G pass  runs the whole mixture of experts and trains the gates
 //   F pass  runs one sampled expert and trains all parameters except the gates
@@ -26,8 +26,8 @@ class BlockCoordinate : public Procedure {
     f.field("every", gate_epoch_interval_,
             "number of epochs from one epoch that trains the gates to the next; 1: every epoch trains the gates",
             at_least(1));
-    f.field("first", first_gate_epoch_, "first epoch in which the gates are trained; epochs are counted from 0",
-            at_least(0));
+    f.field("first_gate_epoch", first_gate_epoch_,
+            "first epoch in which the gates are trained; epochs are counted from 0", at_least(0));
   }
   bool is_inherited_by_finetuning() const override { return true; }
   void start(model::LanguageModel& model) override {

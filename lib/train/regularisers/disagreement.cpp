@@ -17,7 +17,7 @@ class Disagreement : public ObservedTerm {
   Disagreement() : ObservedTerm(0.01, "disagreement penalty") {}
   void describe(Fields& f) override {
     ObservedTerm::describe(f);
-    f.field("of", property_, "property in which the term makes heads differ: head outputs or attended positions",
+    f.field("property", property_, "property in which the term makes heads differ: head outputs or attended positions",
             {"outputs", "positions"});
   }
 

@@ -1,5 +1,6 @@
 // The regulariser "orthogonal-mixing" (Mixhead, equation of R_orth): |MᵀM - I|_F² for the mixing matrix M (h, hv) of a
-// layer, summed over layers. The term is 0 if the columns of every M are orthonormal. The option `of` selects M:
+// layer, summed over layers. The term is 0 if the columns of every M are orthonormal. The option `matrix_source`
+// selects M:
 //
 //   parameters  the learned matrix of Mixhead A, the learned matrix by which talking heads mix probabilities, or the
 //               constant part of the matrix of Mixhead B
@@ -17,9 +18,9 @@ class OrthogonalMixing : public ObservedTerm, public attention::Subscriber<atten
   OrthogonalMixing() : ObservedTerm(1e-3, "orthogonality penalty on mixing matrices") {}
   void describe(Fields& f) override {
     ObservedTerm::describe(f);
-    f.field("of", matrix_source_,
-            "matrices that the term makes orthogonal: the learned matrix, or the mixing matrix at each position; the "
-            "two differ only for the mixer mixhead-b",
+    f.field("matrix_source", matrix_source_,
+            "source of the matrices that the term makes orthogonal; parameters: the learned matrix; positions: the "
+            "mixing matrix at each position, which differs from the learned matrix only for the mixer mixhead-b",
             {"parameters", "positions"});
   }
   void start(nn::ParameterList& parameters, const attention::AttentionConfig&) override {

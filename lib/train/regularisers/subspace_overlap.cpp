@@ -1,5 +1,5 @@
 // The regulariser "subspace-overlap" (Mixhead, equation 20): the overlap of the subspaces that the attention matrices
-// P_i (Tq, Tk) of two heads span, summed over pairs of heads i < j. The option `of` selects the subspaces:
+// P_i (Tq, Tk) of two heads span, summed over pairs of heads i < j. The option `subspace` selects the subspaces:
 //
 //   rows     R_d = Σ_i<j |P_i P_jᵀ|_F²      columns  R_c = Σ_i<j |P_iᵀ P_j|_F²
 //
@@ -16,7 +16,7 @@ class SubspaceOverlap : public ObservedTerm {
   SubspaceOverlap() : ObservedTerm(0.01, "subspace-overlap penalty") {}
   void describe(Fields& f) override {
     ObservedTerm::describe(f);
-    f.field("of", subspace_,
+    f.field("subspace", subspace_,
             "subspaces compared: those spanned by the rows or by the columns of the attention matrices",
             {"rows", "columns"});
   }

@@ -3,7 +3,7 @@
 
 usage: peers/beam.py transformers|ctranslate2 [--precision fp32|bf16] [--device cpu|cuda] [--rounds 5] [--threads 2]
                      [--sentences 32] [--beam 5] [--length 24] [--source 20]
-All hypotheses have --length tokens and the end token, so that the amount of work equals that of tests/bench/beam_bench.cpp. Prints
+All hypotheses have --length tokens and the end token, so that the peer does as much work as tests/bench/beam_bench.cpp. Prints
 one line per round, with its tokens per second.
 """
 import argparse

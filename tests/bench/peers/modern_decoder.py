@@ -1,7 +1,7 @@
 """Peer of the training benchmark of a decoder as in today's language models, in PyTorch: RMSNorm, rotary positions, grouped heads, SwiGLU.
 
 Layers are pre-norm without biases, adjacent query heads share a key/value head, and the embedding is tied to the output layer, as in Llama. The
-tuning is that of decoder.py. Variants were compared by the CPU time of an update on one thread of a processor with AMX (n 1024, medians of 5
+peer is tuned as in decoder.py. Variants were compared by the CPU time of an update on one thread of a processor with AMX (n 1024, medians of 5
 updates, other programs running): enable_gqa takes 0.82 (fp32) and 0.76 (bf16) of the time of repeated keys and values, and rotation in the
 type of the queries 0.89 and 0.90 of the time of rotation in fp32. torch.compile in its default mode takes 0.99 (fp32) and 1.23 (bf16) of the
 time of eager PyTorch, so both are measured.
@@ -28,15 +28,15 @@ class ModelSize:
     layers: int = 4
     d: int = 256
     h: int = 8  # query heads
-    g: int = 2  # key/value heads
+    hkv: int = 2  # key/value heads
     f: int = 704  # 8 d / 3, rounded up to a multiple of 64
 
     def toml(self, n, batch_tokens):
         """Returns the configuration of the project for batches of `batch_tokens` tokens in sequences of length n; it ends in [train]."""
         return (f"include = '{bench_folder.parents[1]}/configs/backbones/modern-decoder.toml'\n"
-                f"[model]\nlayers = {self.layers}\nwidth = {self.d}\nffn = {self.f}\nnorm_epsilon = {EPSILON}\n"
-                f"[attention]\nheads = {self.h}\nkey_value_heads = {self.g}\nrotary.base = {BASE}\n"
-                f"[train]\nbatch.block = {n}\nbatch.tokens = {batch_tokens}\n")
+                f"[model]\nlayers = {self.layers}\nwidth = {self.d}\nffn_dim = {self.f}\nnorm_epsilon = {EPSILON}\n"
+                f"[attention]\nheads = {self.h}\nkey_value_heads = {self.hkv}\nrotary.base = {BASE}\n"
+                f"[train]\nbatch.sequence_length = {n}\nbatch.tokens = {batch_tokens}\n")
 
 
 EPSILON, BASE = 1e-5, 10000.0  # of the norms; of the rotary angles
@@ -59,17 +59,17 @@ class Layer(nn.Module):
     def __init__(self, size):
         super().__init__()
         d, f = size.d, size.f
-        self.h, self.g, self.dk = size.h, size.g, d // size.h
+        self.h, self.hkv, self.dk = size.h, size.hkv, d // size.h
         self.norm1, self.norm2 = nn.RMSNorm(d, EPSILON), nn.RMSNorm(d, EPSILON)
-        self.qkv, self.out = nn.Linear(d, (self.h + 2 * self.g) * self.dk, bias=False), nn.Linear(d, d, bias=False)
+        self.qkv, self.out = nn.Linear(d, (self.h + 2 * self.hkv) * self.dk, bias=False), nn.Linear(d, d, bias=False)
         self.gate_up, self.down = nn.Linear(d, 2 * f, bias=False), nn.Linear(f, d, bias=False)
 
     def attend(self, x, cos, sin):
         """Returns the concatenated head outputs (B, T, d) from x (B, T, d)."""
         b, t, _ = x.shape
-        qk, v = self.qkv(x).view(b, t, self.h + 2 * self.g, self.dk).split([self.h + self.g, self.g], 2)
+        qk, v = self.qkv(x).view(b, t, self.h + 2 * self.hkv, self.dk).split([self.h + self.hkv, self.hkv], 2)
         qk = rotate(qk, cos.to(qk.dtype), sin.to(qk.dtype))
-        q, k = qk.split([self.h, self.g], 2)
+        q, k = qk.split([self.h, self.hkv], 2)
         z = F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True, enable_gqa=True)
         return z.transpose(1, 2).reshape(x.shape)
 

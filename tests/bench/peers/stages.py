@@ -431,9 +431,9 @@ class Stage:
     sections: str = ""
 
     def toml(self, size):
-        return (f"[model]\nlayers = {size.layers}\nwidth = {size.d}\nffn = {size.f}\n"
+        return (f"[model]\nlayers = {size.layers}\nwidth = {size.d}\nffn_dim = {size.f}\n"
                 f"[attention]\nheads = {size.h}\n{self.attention.format(n=size.n)}\n{self.sections}\n"
-                f"[train]\nbatch.block = {size.n}\nbatch.tokens = {size.batch_tokens}\n")
+                f"[train]\nbatch.sequence_length = {size.n}\nbatch.tokens = {size.batch_tokens}\n")
 
     @property
     def is_composed(self):
@@ -454,7 +454,7 @@ def talking_heads_stage(pre, post):
 
 def mixture_stage(num_shared, num_chosen):
     return Stage(functools.partial(MixtureOfHeads, num_shared=num_shared, num_chosen=num_chosen),
-                 f"combiner = 'mixture-of-heads'\nmixture-of-heads.shared = {num_shared}\nmixture-of-heads.chosen = {num_chosen}")
+                 f"combiner = 'mixture-of-heads'\nmixture-of-heads.shared_heads = {num_shared}\nmixture-of-heads.chosen_heads = {num_chosen}")
 
 
 class SamplingExperts(Experts):
@@ -484,7 +484,7 @@ STAGES = {
     "alphas": Stage(Alphas, "combiner = 'alphas'"),
     "mae": Stage(Experts, "combiner = 'mae'\nmae.dropout = 0.0"),
     "mae-sampling": Stage(SamplingExperts, "combiner = 'mae'\nmae.dropout = 0.0\nmae.sample_unit = 'position'",
-                          "[train.procedures.block-coordinate]\nfirst = 1000000"),
+                          "[train.procedures.block-coordinate]\nfirst_gate_epoch = 1000000"),
     "head-weights": Stage(HeadWeights, "combiner = 'head-weights'"),
     "gates": Stage(Gates, "combiner = 'gates'"),
     "gates-input": Stage(InputGates, "combiner = 'gates'\ngates.input = true"),

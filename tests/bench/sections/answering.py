@@ -18,7 +18,7 @@ def measure(bench):
     run(["zstd", "-qd", vocabulary, "-o", pieces])
     run([bench.tools / "mh-prep", "-q", "squad", "--wordpiece", pieces, "-o", shard, text])
     windows.write_bytes(subprocess.run([bench.tests / "squad-print", "windows", shard, "384", "128", "64"], check=True, capture_output=True).stdout)
-    checkpoint = bench.make_checkpoint("spans", shard, f"[model]\nbert.head = 'span'\n{bert.TOML}batch.block = 384\nbatch.rows = 2\n")
+    checkpoint = bench.make_checkpoint("spans", shard, f"[model]\nbert.head = 'span'\n{bert.TOML}batch.sequence_length = 384\nbatch.rows = 2\n")
     project_name = "answering questions of SQuAD's dev set"
     evaluation = [bench.tools / "mh-eval", "-q", checkpoint, shard, "--threads", bench.threads, "--device", bench.device]
 

@@ -12,7 +12,7 @@ def measure(bench):
     yield fine_tuning(bench, pieces, "128 tokens each", lambda rng: 70, {"at random": ("", 1.2)}, [("sdpa", 128), ("eager", 128)])
     # The peer pads rows to 128 tokens, as the example script of transformers does, or to the longest row of a batch.
     yield fine_tuning(bench, pieces, "as long as MRPC's", lambda rng: min(60, max(5, round(rng.gauss(25, 6.4)))),
-                      {"at random": ("", 1.2), "alike": ("batch.bucket_updates = 16\n", 1.8)}, [("sdpa", 128), ("sdpa", 0)])
+                      {"at random": ("", 1.2), "with length bucketing": ("batch.bucket_updates = 16\n", 1.8)}, [("sdpa", 128), ("sdpa", 0)])
 
 
 def fine_tuning(bench, pieces, lengths, length_of, batchings, peers, warm=3, updates=10, batch=32):
@@ -27,7 +27,7 @@ def fine_tuning(bench, pieces, lengths, length_of, batchings, peers, warm=3, upd
     run([bench.tools / "mh-prep", "-q", "examples", "--wordpiece", pieces, "--no-header", "--text", "1", "--text-b", "2", "--label", "3",
          "--labels", "0,1", "-o", shard, text])
     rows_file.write_bytes(subprocess.run([bench.tests / "example-rows", shard, "128"], check=True, capture_output=True).stdout)
-    toml = f"[model]\nbert.head = 'classes'\nbert.classes = 2\n{bert.TOML}batch.block = 128\nbatch.rows = {batch}\n"
+    toml = f"[model]\nbert.head = 'classes'\nbert.classes = 2\n{bert.TOML}batch.sequence_length = 128\nbatch.rows = {batch}\n"
 
     def name_of(batching):
         return f"fine-tuning, rows {lengths}, updates {batching}"

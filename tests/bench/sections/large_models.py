@@ -15,8 +15,9 @@ DISK_BYTES = 14e9  # of the larger model: its folder and its checkpoint, both in
 
 @contextlib.contextmanager
 def imported_model(bench, size, dtype):
-    """Imports a made model of the size llama_folder.SIZES[size] as `dtype`, and deletes its files in the end. Returns its checkpoint, a shard of
-    `LENGTH` tokens, the peak memory of the import, and the size of the largest tensor in the folder, in bytes."""
+    """Imports a generated model of the size llama_folder.SIZES[size] as `dtype`, and deletes its files in the end. Returns its
+    checkpoint, a shard of `LENGTH` tokens, the peak memory of the import, and the size of the largest tensor in the folder, in
+    bytes."""
     with tempfile.TemporaryDirectory(dir=bench.folder) as name:
         source, checkpoint, text, shard = (pathlib.Path(name) / file for file in ("huggingface", "model.safetensors", "text", "text.mhs"))
         print_progress(f"writing a model with {size} parameters")
@@ -45,7 +46,7 @@ def import_rows(bench):
 def evaluation_rows(bench):
     with imported_model(bench, "3.2B", "bfloat16") as (checkpoint, shard, _, _):
         options = ["-q", "--precision", "bf16", "--threads", bench.threads, checkpoint]
-        for description, command in ((f"scoring of {LENGTH} tokens", ["--block", LENGTH, *options, shard]),
+        for description, command in ((f"scoring of {LENGTH} tokens", ["--sequence-length", LENGTH, *options, shard]),
                                      ("generation of 16 tokens", ["generate", "--prompt", "the quick", "--length", 16, *options])):
             print_progress(f"{description} with 3.2B parameters")
             _, peak = run([bench.tools / "mh-eval", *command], stdout=subprocess.DEVNULL)

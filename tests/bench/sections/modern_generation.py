@@ -39,7 +39,7 @@ def measure(bench):
                 yield TableRow(libraries.row_name(f"{name}, against transformers", command(2), peer_command), "tokens/s",
                                results[name]["tokens/s"], results["transformers"]["tokens/s"], bar)
                 if (batch, precision) == (1, "fp32"):
-                    yield property_row(f"first {NUM_COMPARED} tokens generated with {modern.MODEL} equal to those of transformers",
+                    yield property_row(f"first {NUM_COMPARED} tokens generated with {modern.MODEL} equal to the tokens of transformers",
                                        output_of(command(NUM_COMPARED)).rstrip("\n") == texts[-1].rstrip("\n"))
 
             yield Comparison(name, [side_of_project(name, generate), side_of_peer("transformers", generate_peer)], rows)

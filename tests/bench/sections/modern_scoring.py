@@ -1,11 +1,13 @@
 """Scoring of a text by SmolLM2-135M, n 1024, against transformers; equality of the losses."""
 import json
 import subprocess
+import sys
 
 import modern
-from measure import Comparison, TableRow, output_of, run, side_of_peer, side_of_project
+from measure import Comparison, TableRow, here, output_of, run, side_of_peer, side_of_project
 
-LARGEST_DIFFERENCE = 1e-5  # of two mean losses in fp32, nats per token
+sys.path.insert(0, str(here.parent / "cli"))
+import tolerance
 
 
 def measure(bench):
@@ -19,7 +21,7 @@ def measure(bench):
     num_tokens = len(ids.read_text().split()) - len(beginning_ids.read_text().split())
     for precision, bar in (("fp32", 1.1), ("bf16", 1.3)):
         name, nlls = f"scoring with {modern.MODEL}, n {n}, {precision}", []
-        evaluation = [bench.tools / "mh-eval", "-q", "--block", n, "--precision", precision, "--threads", bench.threads, smollm2.checkpoint]
+        evaluation = [bench.tools / "mh-eval", "-q", "--sequence-length", n, "--precision", precision, "--threads", bench.threads, smollm2.checkpoint]
         options = dict(length=n, precision=precision)
 
         def score():
@@ -36,8 +38,9 @@ def measure(bench):
                                               bench.peer_command("causal_lm", "score", smollm2.folder, beginning_ids, **options)),
                            "tokens/s", results[name]["tokens/s"], results["transformers"]["tokens/s"], bar)
             if precision == "fp32":
-                nll = json.loads(output_of([*evaluation, "--format", "json", shard]))["nll"]
-                yield TableRow(f"scoring with {modern.MODEL}, difference from the mean loss of transformers, against {LARGEST_DIFFERENCE:g}", "nats",
-                               [abs(nll - nlls[-1])], LARGEST_DIFFERENCE, 1, lower_is_better=True)
+                score = json.loads(output_of([*evaluation, "--format", "json", shard]))
+                bound = tolerance.mean_nll_bound(score, smollm2.checkpoint, n)
+                yield TableRow(f"scoring with {modern.MODEL}, mean loss within rounding errors of the mean loss of transformers", "nats",
+                               [abs(score["nll"] - nlls[-1])], bound, 1, lower_is_better=True)
 
         yield Comparison(name, [side_of_project(name, score), side_of_peer("transformers", score_peer)], rows)

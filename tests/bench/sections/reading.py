@@ -8,7 +8,7 @@ def measure(bench):
 
     def rows(results):
         step = 4096 / bench.train_language_model(8000, "bf16")["tokens/s"]
-        yield TableRow(f"{project_name}, share of a bf16 training step, against the bound 1%", "share", [time * 1e-6 / step for time in results[project_name]["us"]], 0.01, 1, lower_is_better=True)
+        yield TableRow(f"{project_name}, fraction of a bf16 training step, against the bound 1%", "fraction", [time * 1e-6 / step for time in results[project_name]["us"]], 0.01, 1, lower_is_better=True)
 
     yield Comparison(project_name, [
         side_of_project(project_name, lambda: {"us": float(output_of([bench.tests / "shard-bench", shard]))})], rows)

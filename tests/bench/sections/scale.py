@@ -38,10 +38,10 @@ def training(bench):
 
 
 def evaluation(bench):
-    toml = "[model]\nlayers = 8\nwidth = 256\nffn = 1024\n[attention]\nheads = 8\n[train]\nbatch.block = 256\n"
+    toml = "[model]\nlayers = 8\nwidth = 256\nffn_dim = 1024\n[attention]\nheads = 8\n[train]\nbatch.sequence_length = 256\n"
     shard = bench.make_shard(8000)
     checkpoint = bench.make_checkpoint("scale", shard, toml)
-    for name, command in (("mh-eval", ("mh-eval", "--block", 256)), ("mh-prune scan", ("mh-prune", "scan", "--block", 256, "--blocks", 24))):
+    for name, command in (("mh-eval", ("mh-eval", "--sequence-length", 256)), ("mh-prune scan", ("mh-prune", "scan", "--sequence-length", 256, "--blocks", 24))):
         def seconds(size):
             tool, *options = command
             arguments = [bench.tools / tool, *options, "-q", "--threads", 1, checkpoint, shard]
@@ -63,7 +63,7 @@ def trained_parameters(bench, toml, shard, *options):
 def traffic(bench):
     """Compares the bytes that each of N processes sends in an update with 2 (N - 1) / N times the bytes of the gradients (more than 100 MB),
     or with 3 (N - 1) / N times these bytes if the optimiser is sharded."""
-    toml = "[model]\nlayers = 4\nwidth = 512\nffn = 2048\n[attention]\nheads = 8\n[train]\nbatch.block = 32\nbatch.tokens = 96\n"
+    toml = "[model]\nlayers = 4\nwidth = 512\nffn_dim = 2048\n[attention]\nheads = 8\n[train]\nbatch.sequence_length = 32\nbatch.tokens = 96\n"
     shard = bench.make_shard(33278)
 
     def rows():
@@ -85,7 +85,7 @@ def traffic(bench):
 
 def memory_of(bench, toml, *options, **processes):
     """Returns the seconds of one update and the peak memory in bytes, less the peak memory of a run with a tiny model."""
-    tiny = "[model]\nlayers = 1\nwidth = 8\nffn = 8\n[attention]\nheads = 1\n[train]\nbatch.block = 8\nbatch.tokens = 32\n"
+    tiny = "[model]\nlayers = 1\nwidth = 8\nffn_dim = 8\n[attention]\nheads = 1\n[train]\nbatch.sequence_length = 8\nbatch.tokens = 32\n"
     shard = bench.make_shard(8000)
     tiny_model_peak = bench.train(shard, tiny, 1, 1, **processes)[1]
     seconds, peak = bench.train(shard, toml, 1, 1, *options, **processes)
@@ -94,7 +94,7 @@ def memory_of(bench, toml, *options, **processes):
 
 def recomputation(bench):
     """Compares training that recomputes the activations of each layer with training that keeps them."""
-    toml = "[model]\nlayers = 12\nwidth = 512\nffn = 2048\n[attention]\nheads = 8\n[train]\nbatch.block = 1024\nbatch.tokens = 16384\n"
+    toml = "[model]\nlayers = 12\nwidth = 512\nffn_dim = 2048\n[attention]\nheads = 8\n[train]\nbatch.sequence_length = 1024\nbatch.tokens = 16384\n"
 
     def update(recomputes):
         seconds, memory = memory_of(bench, toml, "--set", f"train.recompute={recomputes}")
@@ -112,7 +112,7 @@ def recomputation(bench):
 def sharding(bench):
     """Compares the peak memory of each of 4 processes with the sum of P (8 + 8 / 4) bytes and the buffer of the exchange, for P parameters in fp32."""
     size = 4
-    toml = "[model]\nlayers = 8\nwidth = 1024\nffn = 4096\n[attention]\nheads = 8\n[train]\nbatch.block = 8\nbatch.tokens = 32\n"
+    toml = "[model]\nlayers = 8\nwidth = 1024\nffn_dim = 4096\n[attention]\nheads = 8\n[train]\nbatch.sequence_length = 8\nbatch.tokens = 32\n"
 
     def rows():
         parameters = trained_parameters(bench, toml, bench.make_shard(8000))

@@ -9,11 +9,11 @@ import tolerance
 
 def measure(bench):
     for description, layers, entries, model, attention, train in (
-            ("8 layers, vocabulary 8000", 8, 8000, "", "", "batch.block = 256\n"),
-            ("12 layers, vocabulary 200", 12, 200, "", "", "batch.block = 256\n"),
+            ("8 layers, vocabulary 8000", 8, 8000, "", "", "batch.sequence_length = 256\n"),
+            ("12 layers, vocabulary 200", 12, 200, "", "", "batch.sequence_length = 256\n"),
             ("8 layers, vocabulary 8000, memory 640", 8, 8000, "backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 640\n",
-             "score = 'relative'\n", "batch.order = 'streams'\nbatch.block = 128\n")):
-        toml = f"[model]\n{model}layers = {layers}\nwidth = 256\nffn = 1024\n[attention]\nheads = 8\n{attention}[train]\n{train}"
+             "score = 'relative'\n", "batch.order = 'streams'\nbatch.sequence_length = 128\n")):
+        toml = f"[model]\n{model}layers = {layers}\nwidth = 256\nffn_dim = 1024\n[attention]\nheads = 8\n{attention}[train]\n{train}"
         block, blocks = (128, 2) if model else (256, 8)
         checkpoint = bench.make_checkpoint(description.replace(" ", "-").replace(",", ""), bench.make_shard(entries), toml)
         label, differences = f"scan, {description}", []

@@ -11,7 +11,7 @@ def measure(bench):
     pairs = corpora.Folder(bench.tools, bench.new_folder())
     pairs.make_pair_shard(entries - 4, 8000)
     for dropout in (0.2, 0.0):
-        toml = ("[model]\nbackbone = 'encoder-decoder'\nlayers = 3\nwidth = 256\nffn = 1024\nencoder-decoder.shared_embedding = true\n" +
+        toml = ("[model]\nbackbone = 'encoder-decoder'\nlayers = 3\nwidth = 256\nffn_dim = 1024\nencoder-decoder.shared_embedding = true\n" +
                 "".join(f"dropout_{place} = {dropout}\n" for place in ("embedding", "attention", "ffn")) +
                 f"[attention]\nheads = 8\n[train]\nbatch.tokens = {batch_tokens}\nlabel_smoothing = 0.1\n")
         project_name = f"translation training, 3 + 3 layers, dropout {dropout:g}"

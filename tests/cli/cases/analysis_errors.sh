@@ -9,11 +9,11 @@ train() {
   local sets=() key out=$1
   shift
   for key in "$@"; do sets+=(--set "$key"); done
-  mh-train -q --train t.mhs --out "$out" --set model.layers=2 --set model.width=16 --set model.ffn=16 --set attention.heads=4 \
-    --set train.batch.block=16 --set train.batch.tokens=64 --set train.length=4u "${sets[@]}"
+  mh-train -q --train t.mhs --out "$out" --set model.layers=2 --set model.width=16 --set model.ffn_dim=16 --set attention.heads=4 \
+    --set train.batch.sequence_length=16 --set train.batch.tokens=64 --set train.length=4u "${sets[@]}"
 }
 train run
-train long train.batch.block=64
+train long train.batch.sequence_length=64
 train mixed attention.mixer=mixhead-a
 a=run/last.safetensors long=long/last.safetensors mixed=mixed/last.safetensors
 mkdir no

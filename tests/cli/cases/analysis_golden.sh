@@ -4,10 +4,10 @@
 fixed_text 40 > text
 mh-prep vocab -q text > v
 mh-prep lm -q --vocab v text -o t.mhs
-mh-train -q --threads 1 --train t.mhs --out run --set model.layers=2 --set model.width=16 --set model.ffn=16 --set attention.heads=2 \
-  --set attention.combiner=mae --set attention.mae.hidden=4 --set train.batch.block=16 --set train.batch.tokens=128 --set train.length=1u
-mh-train -q --threads 1 --train t.mhs --out alphas --set model.layers=2 --set model.width=16 --set model.ffn=16 --set attention.heads=2 \
-  --set attention.combiner=alphas --set train.batch.block=16 --set train.batch.tokens=128 --set train.length=1u
+mh-train -q --threads 1 --train t.mhs --out run --set model.layers=2 --set model.width=16 --set model.ffn_dim=16 --set attention.heads=2 \
+  --set attention.combiner=mae --set attention.mae.hidden=4 --set train.batch.sequence_length=16 --set train.batch.tokens=128 --set train.length=1u
+mh-train -q --threads 1 --train t.mhs --out alphas --set model.layers=2 --set model.width=16 --set model.ffn_dim=16 --set attention.heads=2 \
+  --set attention.combiner=alphas --set train.batch.sequence_length=16 --set train.batch.tokens=128 --set train.length=1u
 m=run/last.safetensors a=alphas/last.safetensors
 golden --masked eval 0 mh-eval $m t.mhs --context 4 --per-token tokens.tsv
 golden --masked eval-per-token 0 cat tokens.tsv

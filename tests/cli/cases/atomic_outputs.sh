@@ -54,7 +54,7 @@ expect 0 mh-prep lm --vocab v text -o dangling.mhs
 [ ! -L dangling.mhs ] && [ ! -e elsewhere/new ] || fail "expected a file in place of the link without a target"
 cmp dangling.mhs before
 [ -n "$(command -v mh-eval || true)" ] || skip "mh-eval is not built"
-mh-train -q --train t.mhs --out run --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.batch.block=16 \
+mh-train -q --train t.mhs --out run --set model.layers=1 --set model.width=16 --set model.ffn_dim=16 --set attention.heads=2 --set train.batch.sequence_length=16 \
   --set train.batch.tokens=64 --set train.length=2u
 # mh-eval refuses a missing file, outputs that are inputs, and other misplaced arguments; names of models may have bytes that are not UTF-8.
 m=run/last.safetensors
@@ -74,7 +74,7 @@ expect 0 mh-eval --format json $'n\xff.safetensors' t.mhs
 printf 'a\tb \\ c\n' > with_tabs
 mh-prep vocab --type char with_tabs > char.v 2>/dev/null
 mh-prep lm --vocab char.v with_tabs -o c.mhs 2>/dev/null
-mh-train -q --train c.mhs --out chars --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.batch.block=8 \
+mh-train -q --train c.mhs --out chars --set model.layers=1 --set model.width=16 --set model.ffn_dim=16 --set attention.heads=2 --set train.batch.sequence_length=8 \
   --set train.batch.tokens=8 --set train.length=1u
 expect 0 mh-eval --per-token pt.tsv chars/last.safetensors c.mhs
 awk -F '\t' 'NF != 4 { exit 1 }' pt.tsv || fail "expected 4 columns in each row of --per-token"

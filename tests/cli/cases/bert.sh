@@ -21,13 +21,13 @@ bert.embedding_norm = true
 init = "bert"
 layers = 2
 width = 32
-ffn = 64
+ffn_dim = 64
 bert.next_sentence = true
 [attention]
 heads = 4
 [train]
 length = "400u"
-batch.block = 32
+batch.sequence_length = 32
 batch.rows = 16
 optimizer.rule = "adamw"
 optimizer.decay_norms_and_biases = false
@@ -55,9 +55,9 @@ cmp a b || fail "a resumed run differs"
 grep -q '"word_accuracy":' a || fail "$(cat a)"
 m=bert/best.safetensors
 
-# The block length grows during training (train.batch.long_block); a run resumed after the change ends with the same
+# The sequence length grows during training (train.batch.long_sequence_length); a run resumed after the change ends with the same
 # weights.
-go="--config c.toml --train t.mhs --threads 1 --set train.batch.long_block=48 --set train.batch.long_from=7u"
+go="--config c.toml --train t.mhs --threads 1 --set train.batch.long_sequence_length=48 --set train.batch.long_from=7u"
 mh-train -q $go --out long --set train.length=12u
 mh-train -q $go --out parts --set train.length=9u --set train.schedule.length=12u
 expect 0 mh-train -q --resume --out parts --threads 1 --set train.length=12u
@@ -67,19 +67,19 @@ cmp a b || fail "a resumed run differs"
 mh-train -q --config c.toml --train t.mhs --threads 1 --out short --set train.length=12u
 mh-eval -q --format json short/last.safetensors v.mhs | sed 's/short//' > b
 ! cmp -s a b || fail "rows did not become longer"
-# long_block is at most max_positions and needs long_from; long_predictions needs long_block.
-expect 2 mh-train $go --out no --set train.batch.long_block=65
-expect 2 mh-train --config c.toml --train t.mhs --out no --set train.batch.long_block=48
+# long_sequence_length is at most max_positions and needs long_from; long_predictions needs long_sequence_length.
+expect 2 mh-train $go --out no --set train.batch.long_sequence_length=65
+expect 2 mh-train --config c.toml --train t.mhs --out no --set train.batch.long_sequence_length=48
 expect 2 mh-train --config c.toml --train t.mhs --out no --set mlm.long_predictions=9
-expect_stderr "0, unless train.batch.long_block is set"
+expect_stderr "0, unless train.batch.long_sequence_length is set"
 # Trains in blocks of 3 tokens, which have room for one piece beside [CLS] and [SEP].
 printf 't0w1 t0w2 t0w3\n\nt1w1 t1w2 t1w3\n' | mh-prep mlm -q --vocab v - > three.mhs
-expect 0 mh-train --config c.toml --train three.mhs --out three --threads 1 --set model.bert.next_sentence=false --set train.batch.block=3 --set train.length=30u
+expect 0 mh-train --config c.toml --train three.mhs --out three --threads 1 --set model.bert.next_sentence=false --set train.batch.sequence_length=3 --set train.length=30u
 
 # Classification: the words determine the label. Three seeds, reported with mean and sample standard deviation.
 awk 'BEGIN { srand(5); print "label\ttext"; for (i = 0; i < 120; i++) { t = int(rand() * 3); print "c" t "\tt" t "w" int(rand() * 9) " t" t "w" int(rand() * 9) } }' > train.tsv
 mh-prep examples -q --vocab $m --text text --label label --labels c0,c1,c2 train.tsv > classes.mhs
-go="--init $m --set train.batch.block=32 --set train.batch.rows=16 --set train.lr=1e-3 --threads 1"
+go="--init $m --set train.batch.sequence_length=32 --set train.batch.rows=16 --set train.lr=1e-3 --threads 1"
 expect 0 mh-finetune --train classes.mhs --valid classes.mhs $go --out ft --seeds 3 --set train.length=6e --set train.validation.metric=accuracy
 expect_stderr "head.classes.weight"; expect_stderr "left out"; expect_stderr "head.words.transform.weight"
 [ "$(wc -l < out)" -eq 6 ] || fail "$(cat out)"
@@ -108,15 +108,15 @@ grep -q 'labels = \["c0", "c1", "c2"\]' ft/seed1/config.toml || fail "labels: $(
 mh-prep examples -q --vocab $m --text text --label label --labels c2,c1,c0 train.tsv > other.mhs
 expect 3 mh-eval ft/seed2/best.safetensors other.mhs; expect_stderr "in the model's order, c0, c1, c2"; expect_stderr "found c2, c1, c0"
 expect 0 mh-eval ft/seed2/best.safetensors other.mhs --set 'model.bert.labels=[]'
-expect 3 mh-finetune --train classes.mhs --valid other.mhs $go --out no; [ ! -d no ] || fail "a folder is left"
+expect 3 mh-finetune --train classes.mhs --valid other.mhs $go --out no; [ ! -d no ] || fail "expected no folder after an error; found one"
 # A shard without labels is refused for training, validation and pruning.
 cut -f 2 train.tsv > texts.tsv
 mh-prep examples -q --vocab $m --text text --labels c0,c1,c2 texts.tsv > bare.mhs
-expect 3 mh-finetune --train classes.mhs --valid bare.mhs $go --out no; [ ! -d no ] || fail "a folder is left"
+expect 3 mh-finetune --train classes.mhs --valid bare.mhs $go --out no; [ ! -d no ] || fail "expected no folder after an error; found one"
 expect 3 mh-prune scan ft/seed2/best.safetensors bare.mhs
-expect 3 mh-finetune --train bare.mhs $go --out no; [ ! -d no ] || fail "a folder is left"
+expect 3 mh-finetune --train bare.mhs $go --out no; [ ! -d no ] || fail "expected no folder after an error; found one"
 # Refuses a head without its number of classes, options of mh-eval for other tasks, and examples from a pipe.
-expect 2 mh-train --config c.toml --train classes.mhs --out no --set model.bert.head=classes; [ ! -d no ] || fail "a folder is left"
+expect 2 mh-train --config c.toml --train classes.mhs --out no --set model.bert.head=classes; [ ! -d no ] || fail "expected no folder after an error; found one"
 expect 2 mh-eval ft/seed2/best.safetensors classes.mhs --best-answers x
 expect 2 mh-eval ft/seed2/best.safetensors classes.mhs --per-token x
 expect 2 mh-eval ft/seed2/best.safetensors - < <(cat classes.mhs)
@@ -130,8 +130,8 @@ expect 2 mh-finetune --resume --out ft --seeds 4; expect_stderr "no folder ft/se
 expect 0 mh-finetune -q --resume --out ft --seeds 3 --threads 1; [ "$(wc -l < out)" -eq 6 ] || fail "$(cat out)"
 expect 2 mh-finetune --train classes.mhs --init - --seeds 2 --out no < $m
 # Each run reads the configuration again, so the configuration must be a file unless there is only one run.
-expect 2 mh-finetune --config - --train classes.mhs $go --seeds 2 --out no < c.toml; [ ! -d no ] || fail "a folder is left"
-expect 2 mh-finetune --config <(cat c.toml) --train classes.mhs $go --seeds 2 --out no; [ ! -d no ] || fail "a folder is left"
+expect 2 mh-finetune --config - --train classes.mhs $go --seeds 2 --out no < c.toml; [ ! -d no ] || fail "expected no folder after an error; found one"
+expect 2 mh-finetune --config <(cat c.toml) --train classes.mhs $go --seeds 2 --out no; [ ! -d no ] || fail "expected no folder after an error; found one"
 printf '[train]\nlength = "1u"\n' | mh-finetune -q --config - --train classes.mhs $go --seeds 1 --out single
 # The names of the classes survive the conversion to Hugging Face and back.
 mh-convert -q --to huggingface ft/seed2/best.safetensors named && mh-convert -q named > named.safetensors
@@ -187,11 +187,11 @@ for p in range(40):
 json.dump({"version": "1.1", "data": [{"title": "one", "paragraphs": paragraphs}]}, open("qa.json", "w"))
 P
 mh-prep squad -q --vocab $m qa.json > qa.mhs
-expect 0 mh-finetune -q --train qa.mhs --valid qa.mhs $go --out qa --set train.batch.block=64 --set squad.question=20 --set train.length=4e --set train.validation.metric=f1
+expect 0 mh-finetune -q --train qa.mhs --valid qa.mhs $go --out qa --set train.batch.sequence_length=64 --set squad.max_question_tokens=20 --set train.length=4e --set train.validation.metric=f1
 expect 0 mh-eval --format json qa/best.safetensors qa.mhs --predictions answers.json --best-answers best.json
 expect_stdout '"exact":'; expect_stdout '"f1":'; expect_stdout '"question":20'; expect_stdout '"longest_answer":30'
-expect 0 mh-eval --format json qa/best.safetensors qa.mhs --set squad.longest=1 --set squad.best=3; expect_stdout '"longest_answer":1'; expect_stdout '"best":3'
-expect 2 mh-eval ft/seed1/best.safetensors classes.mhs --set squad.longest=1
+expect 0 mh-eval --format json qa/best.safetensors qa.mhs --set squad.max_answer_tokens=1 --set squad.num_best_answers=3; expect_stdout '"longest_answer":1'; expect_stdout '"best":3'
+expect 2 mh-eval ft/seed1/best.safetensors classes.mhs --set squad.max_answer_tokens=1
 expect 2 mh-eval qa/best.safetensors qa.mhs --predictions x.json --best-answers ./x.json
 expect 0 mh-swap report qa/best.safetensors qa/best.safetensors qa.mhs
 python3 - <<'P'
@@ -249,26 +249,26 @@ expect 2 mh-eval generate $m --prompt t0w1 --length 3
 
 # Contradictory options are refused, and no folder is left.
 # expect_refused STATUS MESSAGE ARGUMENT…: mh-finetune must exit with STATUS and MESSAGE and leave no folder.
-expect_refused() { expect "$1" mh-finetune "${@:3}" --out no; expect_stderr "$2"; [ ! -d no ] || fail "a folder is left"; }
+expect_refused() { expect "$1" mh-finetune "${@:3}" --out no; expect_stderr "$2"; [ ! -d no ] || fail "expected no folder after an error; found one"; }
 expect_refused 2 "word_accuracy, next_accuracy" --train t.mhs --valid v.mhs $go --set train.validation.metric=f1
 expect_refused 2 "updates or epochs" --train classes.mhs $go --set train.length=100t
-expect_refused 2 "encoder.layers.0.ffn.up.weight" --train classes.mhs $go --set model.ffn=32
+expect_refused 2 "encoder.layers.0.ffn.up.weight" --train classes.mhs $go --set model.ffn_dim=32
 expect_refused 3 "documents" --train classes.mhs $go --set "model.bert.head='words'" --set model.bert.classes=0 --set 'model.bert.labels=[]'
 expect_refused 2 "one name for each of the 2 classes" --train classes.mhs $go --set model.bert.classes=2
 expect_refused 2 "model.bert.classes" --train classes.mhs $go --set model.bert.classes=0 --set 'model.bert.labels=[]'
-expect 2 mh-train --config c.toml --train t.mhs --out no --set model.bert.segments=1; expect_stderr "at least 2, since a row of t.mhs has 2 segments"; [ ! -d no ] || fail "a folder is left"
+expect 2 mh-train --config c.toml --train t.mhs --out no --set model.bert.segments=1; expect_stderr "at least 2, since a row of t.mhs has 2 segments"; [ ! -d no ] || fail "expected no folder after an error; found one"
 expect_refused 2 "4 heads in layer 0, as in the checkpoint; found 2 heads" --train classes.mhs $go --set attention.heads=2
 # --train-only without `head` leaves the new output head untrained, with a warning.
 expect 0 mh-finetune --train classes.mhs $go --out gated --set train.length=1u --set attention.combiner=gates --train-only gates
 expect_stderr "keep their random initial values: "; expect_stderr "to train the output head, add head"
 expect 0 mh-finetune --train classes.mhs $go --out headed --set train.length=1u --set attention.combiner=gates --train-only gates,head
-! grep -q "keep their random initial values" err || fail "a warning about a head that is trained"
+! grep -q "keep their random initial values" err || fail "expected no warning about the head, which has been trained; found $(cat err)"
 ! grep -q perplexity headed/log.jsonl || fail "the log has the perplexity of a classifier"
-# Refuses block lengths, numbers of classes and keys that do not fit the model or its task, and shards and options of other tasks.
-expect_refused 2 "at least 5" --train t.mhs $go --set train.batch.block=4
+# Refuses sequence lengths, numbers of classes and keys that do not fit the model or its task, and shards and options of other tasks.
+expect_refused 2 "at least 5" --train t.mhs $go --set train.batch.sequence_length=4
 expect_refused 3 "2 classes" --train classes.mhs $go --set model.bert.classes=2 --set 'model.bert.labels=[]'
-expect_refused 2 "mlm.mask_share" --train classes.mhs $go --set mlm.mask_share=0.2
-expect_refused 2 "train.batch.block" --train classes.mhs $go --set train.batch.block=65
+expect_refused 2 "mlm.mask_fraction" --train classes.mhs $go --set mlm.mask_fraction=0.2
+expect_refused 2 "train.batch.sequence_length" --train classes.mhs $go --set train.batch.sequence_length=65
 mh-prep vocab -q corpus > words; mh-prep lm -q --vocab words corpus > lm.mhs
 expect_refused 3 "mh-prep" --train lm.mhs $go
 expect 3 mh-eval ft/seed1/best.safetensors t.mhs

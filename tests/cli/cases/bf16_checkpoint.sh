@@ -3,8 +3,8 @@
 [ -n "$(command -v mh-convert || true)" ] || skip "mh-convert is not built"
 make_shards
 train() {
-  mh-train -q --train t.mhs --out "$1" --set model.layers=2 --set model.width=16 --set model.ffn=16 --set attention.heads=4 \
-    --set train.batch.block=16 --set train.batch.tokens=64 --set train.length=6u --set train.lr=0.01 "${@:2}"
+  mh-train -q --train t.mhs --out "$1" --set model.layers=2 --set model.width=16 --set model.ffn_dim=16 --set attention.heads=4 \
+    --set train.batch.sequence_length=16 --set train.batch.tokens=64 --set train.length=6u --set train.lr=0.01 "${@:2}"
 }
 train run --set attention.combiner=alphas
 train untied --set model.tied=false --set attention.mixer=mixhead-a
@@ -85,7 +85,7 @@ mh-swap -q once --pairs $pairs -o twice
 cmp twice narrow/run
 same_results mh-convert -q --fold run
 for folder in narrow wide; do
-  (cd $folder && mh-train -q --from run --train ../t.mhs --out from --set train.length=2u --set train.batch.block=16 --set train.batch.tokens=64)
+  (cd $folder && mh-train -q --from run --train ../t.mhs --out from --set train.length=2u --set train.batch.sequence_length=16 --set train.batch.tokens=64)
 done
 cmp <(mh-eval -q narrow/from/last.safetensors t.mhs | sed 's/narrow/wide/') <(mh-eval -q wide/from/last.safetensors t.mhs)
 

@@ -4,7 +4,7 @@
 make_shards
 # train OUT SETTING...: trains a small language model with the settings in the folder OUT.
 train() {
-  local out=$1 settings=(model.layers=2 model.width=16 model.ffn=16 attention.heads=4 train.batch.block=16 train.batch.tokens=64 train.length=2u)
+  local out=$1 settings=(model.layers=2 model.width=16 model.ffn_dim=16 attention.heads=4 train.batch.sequence_length=16 train.batch.tokens=64 train.length=2u)
   shift
   settings+=("$@")
   expect 0 mh-train -q --train t.mhs --valid t.mhs --out "$out" "${settings[@]/#/--set=}"
@@ -22,7 +22,7 @@ mh-prep examples -q --text text --label label --labels yes,no --vocab pieces row
 # train_bert OUT SHARD SETTING...: trains a small encoder on SHARD with the settings in the folder OUT.
 train_bert() {
   local out=$1 shard=$2 settings=(model.backbone=bert model.norm=post model.positions=learned model.max_positions=64 model.bert.segments=2
-    model.bert.embedding_norm=true model.layers=1 model.width=16 model.ffn=16 attention.heads=4 train.batch.block=16 train.batch.rows=2 train.length=1u)
+    model.bert.embedding_norm=true model.layers=1 model.width=16 model.ffn_dim=16 attention.heads=4 train.batch.sequence_length=16 train.batch.rows=2 train.length=1u)
   shift 2
   settings+=("$@")
   expect 0 mh-train -q --train "$shard" --valid "$shard" --out "$out" "${settings[@]/#/--set=}"

@@ -14,7 +14,7 @@ for method in "$ROOT"/configs/methods/*.toml "$ROOT"/configs/small/*.toml; do
   expect 0 mh-train --dry-run "${body[@]}" --config "$method" --train runs/data-wikitext2/train.mhs
 done
 cp -r "$ROOT/configs" configs
-sed -i 's/"1000u"/"4u"/; s/"250u"/"2u"/; s/"100u"/"1u"/; s/^width = 128/width = 16/; s/^ffn = 512/ffn = 16/; s/^layers = 4/layers = 1/' configs/small/wikitext2.toml
+sed -i 's/"1000u"/"4u"/; s/"250u"/"2u"/; s/"100u"/"1u"/; s/^width = 128/width = 16/; s/^ffn_dim = 512/ffn_dim = 16/; s/^layers = 4/layers = 1/' configs/small/wikitext2.toml
 compare() { expect "$1" configs/small/compare --seeds 2 --threads 1 --out runs "${@:2}"; }
 compare 0 plain mixhead-a+sigsoftmax
 expect_stderr "run 4 of 4, 0 more to do"
@@ -55,7 +55,7 @@ mkdir "$data"
 for split in train valid test; do make_text 60 | awk 'NF' > "$data/$split.de"; sed 's/w/v/g' "$data/$split.de" > "$data/$split.en"; done
 mh-prep vocab "$data"/train.* > joint 2>/dev/null
 for split in train valid test; do mh-prep translation -q --vocab joint "$data/$split.de" "$data/$split.en" -o "$data/$split.mhs"; done
-sed -i 's/"8e"/"6u"/; s/"300u"/"2u"/; s/"1e"/"3u"/; s/^width = 256/width = 16/; s/^ffn = 1024/ffn = 16/; s/^layers = 3/layers = 1/' \
+sed -i 's/"8e"/"6u"/; s/"300u"/"2u"/; s/"1e"/"3u"/; s/^width = 256/width = 16/; s/^ffn_dim = 1024/ffn_dim = 16/; s/^layers = 3/layers = 1/' \
   configs/recipes/multi30k-small.toml
 compare 0 --corpus multi30k plain alphas
 expect_stderr "run 4 of 4, 0 more to do"
@@ -72,13 +72,13 @@ include = "configs/recipes/base/bert.toml"
 [model]
 layers = 1
 width = 16
-ffn = 16
+ffn_dim = 16
 max_positions = 32
 [attention]
 heads = 2
 [train]
 length = "2u"
-batch.block = 32
+batch.sequence_length = 32
 batch.rows = 4
 T
 mh-prep vocab -q --type wordpiece --size 60 text > pieces
@@ -89,7 +89,7 @@ awk 'NF { print "x\t" NR % 2 "\t\t" $0 }' text > glue/CoLA/dev.tsv
 head -n 9 glue/CoLA/dev.tsv > glue/CoLA/train.tsv
 expect 0 "$ROOT/data_scripts/glue" runs/data-cola cola bert/last.safetensors "$PWD/glue" 5
 expect_stderr "5 examples of cola, 5 labelled"
-sed -i 's/block = 128/block = 32/' configs/recipes/base/bert-fine-tuning.toml
+sed -i 's/sequence_length = 128/sequence_length = 32/' configs/recipes/base/bert-fine-tuning.toml
 compare 0 --corpus cola --init bert/last.safetensors plain mixhead-b+mixing-rate
 expect_stderr "run 4 of 4, 0 more to do"
 [ "$(cut -f 1,2,4,5,8,9 out | tail -n +2 | tr '\t\n' '  ')" = "plain cola 2 matthews - - mixhead-b+mixing-rate cola 2 matthews - - " ] || fail "$(cat out)"
@@ -104,7 +104,7 @@ compare 2 --corpus cola --init bert/best.safetensors plain; expect_stderr "found
 mh-train -q --config bert.toml --train mlm.mhs --out other-bert --threads 1 --seed 2
 compare 1 --corpus cola --init other-bert/last.safetensors plain; expect_stderr "found another configuration"
 # Pre-training, compared by the accuracy on masked words.
-sed -i 's/"3000u"/"4u"/; s/"500u"/"2u"/; s/"300u"/"1u"/; s/^width = 128/width = 16/; s/^ffn = 512/ffn = 16/; s/^layers = 4/layers = 1/' \
+sed -i 's/"3000u"/"4u"/; s/"500u"/"2u"/; s/"300u"/"1u"/; s/^width = 128/width = 16/; s/^ffn_dim = 512/ffn_dim = 16/; s/^layers = 4/layers = 1/' \
   configs/recipes/bert-small.toml
 mkdir runs/data-bert
 for split in train valid test; do cp mlm.mhs runs/data-bert/$split.mhs; done

@@ -7,8 +7,8 @@ make_text 300 | mh-prep vocab --min-count 2 - > v2 2>/dev/null
 mh-prep lm --vocab v2 text -o other.mhs 2>/dev/null
 # train FOLDER SHARD OPTION…: trains a small model on SHARD in FOLDER.
 train() {
-  mh-train -q --train "$2" --valid "$2" --out "$1" --set model.layers=2 --set model.width=16 --set model.ffn=16 --set attention.heads=4 \
-    --set train.batch.block=16 --set train.batch.tokens=64 --set train.length=6u --set train.lr=0.01 "${@:3}"
+  mh-train -q --train "$2" --valid "$2" --out "$1" --set model.layers=2 --set model.width=16 --set model.ffn_dim=16 --set attention.heads=4 \
+    --set train.batch.sequence_length=16 --set train.batch.tokens=64 --set train.length=6u --set train.lr=0.01 "${@:3}"
 }
 train run t.mhs --set attention.combiner=alphas --set attention.mixer=mixhead-a --set train.checkpoint.every=2u --set train.checkpoint.retain=3
 [ "$(find run/checkpoints -name '*.safetensors' | wc -l)" -eq 3 ] || fail "expected 3 retained checkpoints of the run"
@@ -76,7 +76,7 @@ expect 3 mh-convert --average object.safetensors -o x
 expect 3 mh-convert --fold heads.safetensors -o x; expect_stderr "the checkpoint is damaged or was edited"
 # A folded model can be trained further, with the plain combiner.
 expect 0 mh-train --dry-run --from folded --format json
-expect 0 mh-train -q --from folded --train t.mhs --out on --set train.batch.block=16 --set train.batch.tokens=64 --set train.length=2u
+expect 0 mh-train -q --from folded --train t.mhs --out on --set train.batch.sequence_length=16 --set train.batch.tokens=64 --set train.length=2u
 grep -q 'combiner = "concatenate"' on/config.toml || fail "expected the combiner concatenate in the configuration of the folded model"
 # mh-convert --average --fold gives the same checkpoint as --average followed by --fold.
 mh-convert -q --average --fold run/checkpoints/*.safetensors > both
@@ -98,7 +98,7 @@ train gated t.mhs --set attention.combiner=mae --set attention.mae.hidden=8
 expect 0 mh-convert --average gated/best.safetensors gated/last.safetensors -o gates
 expect_stderr "averaged 4 non-trainable tensors as well"
 record 2 mh-convert --fold gates -o x
-# Of a list of combiners, those after the last one without a matrix fold, also after pruning.
+# The combiners after the last combiner without a matrix fold, also after pruning.
 train listed t.mhs --set 'attention.combiner=["mae","gates"]' --set attention.mae.hidden=8
 grep -q 'combiner = \["mae", "gates"\]' listed/config.toml || fail "expected both combiners in the configuration of the run"
 mh-prune -q cut listed/best.safetensors --heads 0:1,1:2 -o listed_cut
@@ -110,7 +110,7 @@ import json, tolerance
 a, b = [json.loads(line) for line in open("scores")]
 assert abs(a["nll"] - b["nll"]) <= tolerance.mean_nll_bound(a, "listed_cut", 16), (a, b)
 P
-expect 0 mh-train -q --from listed_folded --train t.mhs --out listed_on --set train.batch.block=16 --set train.batch.tokens=64 --set train.length=2u
+expect 0 mh-train -q --from listed_folded --train t.mhs --out listed_on --set train.batch.sequence_length=16 --set train.batch.tokens=64 --set train.length=2u
 grep -q 'combiner = "mae"' listed_on/config.toml || fail "expected the combiner mae in the configuration of the folded model"
 
 # Errors are reported before any file is written.

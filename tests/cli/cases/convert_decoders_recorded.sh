@@ -2,16 +2,12 @@
 # outputs of transformers, so PyTorch is not needed. Decoding token by token, fp16, bf16 and divided files, and the conversion back give the same
 # model.
 [ -n "$(command -v mh-convert || true)" ] || skip "mh-convert is not built"
-decoders() { python3 -B "$ROOT/tests/cli/huggingface_decoders.py" "$@"; }
+. "$ROOT/tests/cli/huggingface_recorded.sh"
 programs=$(dirname "$(command -v mh-convert)")/../tests
+recorded() { python3 -B "$ROOT/tests/cli/huggingface_decoders.py" "$@"; }
 tokenizer=$ROOT/tests/cli/recorded/tokenizer-99
-python3 - "$ROOT/tests/cli" > text <<'P'
-import sys
-sys.path.insert(0, sys.argv[1])
-from huggingface_recorded import TEXT
-print("\n".join(TEXT))
-P
-mapfile -t all < <(decoders names)
+huggingface_recorded text > text
+mapfile -t all < <(recorded names)
 [ ${#all[@]} -gt 20 ] || fail "expected more than 20 folders; found ${#all[@]}"
 # Without MH_FULL: one folder of each family, the folders of the cases below, and the conversion back of seven families.
 is_full=${MH_FULL:-}
@@ -22,11 +18,10 @@ print() { "$programs/model-print" ${3-} "$1" < "$2/rows"; }
 written=()  # folders that are converted back
 for folder in "${all[@]}"; do
   cp -r "$ROOT/tests/cli/recorded/$folder" .
-  decoders weights $folder
-  expect 0 mh-convert $folder -o $folder.safetensors; expect_stderr "99 entries of the vocabulary"
-  ! grep -q "warning" err || fail "$folder: a warning"
+  recorded weights $folder
+  convert_exactly $folder $folder.safetensors; expect_stderr "99 entries of the vocabulary"
   print $folder.safetensors $folder --probabilities > $folder.printed
-  decoders compare $folder $folder.printed
+  recorded compare $folder $folder.printed
   case $is_full$folder in
     llama-4 | falcon-groups-4 | gemma2-4 | gemma3_text-5 | gpt_neox-4 | gptj-4 | phi3-4) ;;
     *-4 | *-5) [ -n "$is_full" ] || continue ;;
@@ -36,13 +31,12 @@ for folder in "${all[@]}"; do
     llama-dynamic-* | phi3-*) ;;
     *)
       "$programs/model-print" --probabilities --steps $folder.safetensors < $folder/rows > steps
-      decoders compare $folder steps
+      recorded compare $folder steps
       ;;
   esac
   expect 0 mh-convert --to huggingface $folder.safetensors $folder.back; expect_stderr "in float32; all parameters"
-  decoders config $folder $folder.back
-  expect 0 mh-convert $folder.back -o again
-  ! grep -q "warning" err || fail "$folder.back: a warning"
+  recorded config $folder $folder.back
+  convert_exactly $folder.back again
   print again $folder --probabilities | cmp - $folder.printed
   written+=("$folder")
   mh-prep -q vocab --type tokenizer-json --from $folder.back -o again.v
@@ -56,22 +50,17 @@ expect 0 mh-eval llama-4.safetensors text.mhs
 expect 0 mh-eval generate gemma3_text-5.safetensors --length 8
 # A block up to max_position_embeddings is not longer than the texts of training, also after fine-tuning in shorter blocks.
 cp -r llama-4 longer
-python3 - <<'P'
-import json
-config = json.load(open("longer/config.json"))
-config["max_position_embeddings"] = 600
-json.dump(config, open("longer/config.json", "w"))
-P
+huggingface_recorded update longer/config.json '{"max_position_embeddings": 600}'
 mh-convert -q longer -o longer.safetensors
-mh-train -q --from longer.safetensors --train text.mhs --out tuned --set train.batch.block=8 --set train.batch.tokens=32 --set train.length=1u
+mh-train -q --from longer.safetensors --train text.mhs --out tuned --set train.batch.sequence_length=8 --set train.batch.tokens=32 --set train.length=1u
 for model in longer.safetensors tuned/last.safetensors; do
-  expect 0 mh-eval --block 600 $model text.mhs; ! grep -q "warning" err || fail "$model: a warning"
-  expect 0 mh-eval --block 601 $model text.mhs; expect_stderr "blocks of 601 tokens are longer than the texts of 600 tokens in training"
+  expect 0 mh-eval --sequence-length 600 $model text.mhs; ! grep -q "warning" err || fail "$model: expected no warning; found $(grep warning err)"
+  expect 0 mh-eval --sequence-length 601 $model text.mhs; expect_stderr "blocks of 601 tokens are longer than the texts of 600 tokens in training"
 done
 
 # The types of the tensors, and a model in several files. The numbers of the record are exact in fp16, not in bf16.
 # copy_to_bad FOLDER FORM…: makes the folder `bad`, a copy of FOLDER with tensors in these forms.
-copy_to_bad() { rm -rf bad; cp -r "$ROOT/tests/cli/recorded/$1" bad; decoders weights bad "${@:2}"; }
+copy_to_bad() { rm -rf bad; cp -r "$ROOT/tests/cli/recorded/$1" bad; recorded weights bad "${@:2}"; }
 # expect_same FOLDER FORM…: FOLDER in these forms must give the outputs in the file `expected`.
 expect_same() { copy_to_bad "$@"; expect 0 mh-convert bad -o same; print same bad | cmp - expected; }
 for folder in phi3-4 ${is_full:+gemma-5 gpt_neox-4}; do
@@ -94,17 +83,15 @@ grep -q '"dtype": "bfloat16"' brain/config.json || fail "expected the type in co
 # A trained model is written with the architecture of its folder, here a Mistral without a window, whose settings a Llama has too, and with the
 # parts of the folder that multihead does not use.
 copy_to_bad mistral-5
+huggingface_recorded update bad/config.json '{"sliding_window": null}'
 python3 - <<'P'
 import json
-config = json.load(open("bad/config.json"))
-config["sliding_window"] = None
-json.dump(config, open("bad/config.json", "w"))
 json.dump({"temperature": 0.6, "eos_token_id": [2, 7]}, open("bad/generation_config.json", "w"))
 json.dump({"eos_token": "</s>", "pad_token": "<unk>"}, open("bad/special_tokens_map.json", "w"))
 open("bad/chat_template.jinja", "w").write("{% for m in messages %}[INST]{{ m.content }}{% endfor %}")
 P
 mh-convert -q bad -o window.safetensors
-mh-train -q --from window.safetensors --train text.mhs --out trained --set train.batch.block=8 --set train.batch.tokens=32 --set train.length=1u
+mh-train -q --from window.safetensors --train text.mhs --out trained --set train.batch.sequence_length=8 --set train.batch.tokens=32 --set train.length=1u
 expect 0 mh-convert --to huggingface trained/last.safetensors trained.back; expect_stderr "saved as MistralForCausalLM"
 cmp bad/chat_template.jinja trained.back/chat_template.jinja
 python3 - <<'P'
@@ -114,11 +101,7 @@ assert json.load(open("trained.back/special_tokens_map.json"))["pad_token"] == "
 P
 
 # A folder of a base model lacks the prefix of the names; a tied output layer may be under either name; buffers of older versions are ignored.
-while read -r folder forms; do
-  copy_to_bad $folder $forms
-  expect 0 mh-convert bad -o same
-  print same $folder | cmp - <(print $folder.safetensors $folder)
-done <<'T'
+expect_same_models <<'T'
 gemma-4 -model.
 gemma-4 model.embed_tokens.weight=lm_head.weight
 gemma-5 +model.embed_tokens.weight=lm_head.weight
@@ -144,15 +127,11 @@ write_safetensors(pathlib.Path("bad/model.safetensors"), pack_tensors(tensors, "
 text = json.load(open("bad/config.json"))
 json.dump({"model_type": "gemma3", "text_config": text, "vision_config": {"hidden_size": 3}, "mm_tokens_per_image": 4}, open("bad/config.json", "w"))
 P
-  expect 0 mh-convert bad -o same; expect_stderr "only the language model is read; 1 tensor of the parts for images left out"
+  expect 0 mh-convert bad -o same; expect_stderr "only the language model is read; 1 tensor of the parts for images ignored"
   print same bad | cmp - expected
 done
 expect 0 mh-convert --to huggingface same bad.back; expect_stderr "saved as Gemma3ForCausalLM"
-while IFS='|' read -r folder forms words; do
-  copy_to_bad $folder $forms
-  expect 3 mh-convert bad -o x; expect_stderr "$words"
-  [ ! -e x ] || fail "expected no output file after an error; found one"
-done <<'T'
+expect_refused_tensors <<'T'
 llama-4|lm_head.weight=model.layers.9.self_attn.rotary_emb.inv_freq|set tie_word_embeddings = true
 gemma-4|+model.embed_tokens.weight=lm_head.weight ~lm_head.weight|tie_word_embeddings = false
 gemma-4|model.embed_tokens.weight=none|embed_tokens.weight or lm_head.weight
@@ -165,16 +144,7 @@ phi3-4|model.layers.0.self_attn.qkv_proj.weight=model.layers.0.self_attn.q_proj.
 T
 
 # Settings without an equivalent are refused by their keys, and adapters and unknown architectures by the files and the name.
-while IFS='|' read -r folder change words; do
-  copy_to_bad $folder
-  python3 - "$change" <<'P'
-import json, sys
-config = json.load(open("bad/config.json"))
-config.update(json.loads(sys.argv[1]))
-json.dump(config, open("bad/config.json", "w"))
-P
-  expect 3 mh-convert bad -o x; expect_stderr "$words"
-done <<'T'
+expect_refused_settings <<'T'
 llama-4|{"model_type": "mixtral"}|a mixture of experts
 llama-4|{"model_type": "qwen3_next"}|gates on the output of attention
 llama-4|{"model_type": "gemma3n_text"}|embeddings of each layer
@@ -217,6 +187,5 @@ expect 3 mh-convert --to huggingface --dtype float16 large.safetensors x; expect
 [ ! -e x ] || fail "expected no folder after an error; found one"
 
 # transformers computes the recorded outputs, and all logits and probabilities, from the written folders, which need no other file.
-needs_peers
 find_transformers torch
-run_with_transformers decoders peer "${written[@]}"
+compare_with_transformers "${written[@]}"

@@ -2,25 +2,21 @@
 # special tokens of the vocabulary, and the models are evaluated and fine-tuned.
 [ -n "$(command -v mh-convert || true)" ] || skip "mh-convert is not built"
 [ -n "${MH_FULL:-}" ] || skip "MH_FULL is not set"
-encoders() { python3 -B "$ROOT/tests/cli/huggingface_encoders.py" "$@"; }
+. "$ROOT/tests/cli/huggingface_recorded.sh"
 programs=$(dirname "$(command -v mh-convert)")/../tests
-# print MODEL FOLDER: prints the outputs of a model for the rows of FOLDER.
+recorded() { python3 -B "$ROOT/tests/cli/huggingface_encoders.py" "$@"; }
 print() { "$programs/model-print" --probabilities "$1" < "$2/rows"; }
 for folder in roberta-4 roberta-untied-4 modernbert-4 xlm-roberta-span-4; do
   cp -r "$ROOT/tests/cli/recorded/$folder" .
-  encoders weights $folder
+  recorded weights $folder
   mh-convert -q $folder -o $folder.safetensors
 done
 
 # A folder of a base model lacks the prefix of the names and may have a pooler without use; buffers of older versions are ignored; tied tensors may
 # be under either name.
 # copy_to_bad FOLDER CHANGE…: makes the folder `bad`, a copy of FOLDER with these changes of its tensors.
-copy_to_bad() { rm -rf bad; cp -r "$ROOT/tests/cli/recorded/$1" bad; encoders weights bad "${@:2}"; }
-while read -r folder changes; do
-  copy_to_bad $folder $changes
-  expect 0 mh-convert bad -o same
-  print same $folder | cmp - <(print $folder.safetensors $folder)
-done <<'T'
+copy_to_bad() { rm -rf bad; cp -r "$ROOT/tests/cli/recorded/$1" bad; recorded weights bad "${@:2}"; }
+expect_same_models <<'T'
 roberta-4 -roberta.
 roberta-4 +roberta.embeddings.word_embeddings.weight=lm_head.decoder.weight +lm_head.bias=lm_head.decoder.bias
 roberta-4 +roberta.embeddings.LayerNorm.bias=roberta.embeddings.position_ids +roberta.embeddings.LayerNorm.bias=roberta.pooler.dense.weight
@@ -29,11 +25,7 @@ roberta-untied-4 lm_head.bias=lm_head.decoder.bias
 modernbert-4 -model.
 modernbert-4 +model.embeddings.tok_embeddings.weight=decoder.weight
 T
-while IFS='|' read -r folder changes words; do
-  copy_to_bad $folder $changes
-  expect 3 mh-convert bad -o x; expect_stderr "$words"
-  [ ! -e x ] || fail "expected no output file after an error; found one"
-done <<'T'
+expect_refused_tensors <<'T'
 roberta-4|+roberta.embeddings.word_embeddings.weight=lm_head.decoder.weight ~lm_head.decoder.weight|tie_word_embeddings = false
 roberta-4|roberta.embeddings.position_embeddings.weight=roberta.embeddings.position_ids|embeddings.position_embeddings.weight
 roberta-classes-4|classifier.out_proj.weight=classifier.weight|the unknown tensor classifier.weight
@@ -42,16 +34,7 @@ modernbert-4|+model.final_norm.weight=model.layers.0.attn_norm.weight|the unknow
 T
 
 # Settings without an equivalent are refused by their keys.
-while IFS='|' read -r folder change words; do
-  copy_to_bad $folder
-  python3 - "$change" <<'P'
-import json, sys
-config = json.load(open("bad/config.json"))
-config.update(json.loads(sys.argv[1]))
-json.dump(config, open("bad/config.json", "w"))
-P
-  expect 3 mh-convert bad -o x; expect_stderr "$words"
-done <<'T'
+expect_refused_settings <<'T'
 roberta-4|{"pad_token_id": 0}|pad_token_id
 roberta-4|{"is_decoder": true}|is_decoder
 roberta-4|{"add_cross_attention": true}|add_cross_attention
@@ -76,7 +59,7 @@ cat > questions <<'J'
 {"data": [{"title": "T", "paragraphs": [{"context": "the caf\u00e9 cat  sat on the mat", "qas": [{"id": "q", "question": "who sat?",
   "answers": [{"text": "caf\u00e9 cat", "answer_start": 4}]}]}]}], "version": "1.1"}
 J
-options="--set train.batch.block=32 --set train.batch.rows=2 --set train.length=3u --set train.lr=1e-3 --threads 1"
+options="--set train.batch.sequence_length=32 --set train.batch.rows=2 --set train.length=3u --set train.lr=1e-3 --threads 1"
 for folder in roberta-4 modernbert-4; do
   m=$folder.safetensors
   mh-prep mlm -q --vocab $m documents -o mlm.mhs
@@ -86,7 +69,7 @@ for folder in roberta-4 modernbert-4; do
   mh-prep squad -q --vocab $m questions -o questions.mhs
   expect 0 mh-finetune --init $m --train mlm.mhs --out mlm-$folder $options
   expect 0 mh-finetune --init $m --train classes.mhs --out classes-$folder $options
-  expect 0 mh-finetune --init $m --train questions.mhs --out questions-$folder $options --set squad.question=8
+  expect 0 mh-finetune --init $m --train questions.mhs --out questions-$folder $options --set squad.max_question_tokens=8
 done
 expect 0 mh-finetune --init modernbert-4.safetensors --train classes.mhs --out pooler $options --set 'model.bert.pooler="transform"'
 expect 0 mh-convert --to huggingface pooler/last.safetensors pooler.back; expect_stderr "ModernBertForSequenceClassification"

@@ -2,14 +2,10 @@
 # outputs of transformers, so PyTorch is not needed. mh-convert and mh-prep must read the same vocabulary, and converting
 # back must write every setting.
 [ -n "$(command -v mh-convert || true)" ] || skip "mh-convert is not built"
-huggingface_recorded() { python3 -B "$ROOT/tests/cli/huggingface_recorded.py" "$@"; }
+. "$ROOT/tests/cli/huggingface_recorded.sh"
 programs=$(dirname "$(command -v mh-convert)")/../tests
-python3 - "$ROOT/tests/cli" > text <<'P'
-import sys
-sys.path.insert(0, sys.argv[1])
-from huggingface_recorded import TEXT
-print("\n".join(TEXT))
-P
+huggingface_recorded text > text
+print() { "$programs/model-print" "$1" < "$2/rows"; }
 all=(gpt2-4 gpt2-5 bert-4 bert-5)
 for folder in "${all[@]}"; do
   cp -r "$ROOT/tests/cli/recorded/$folder" .
@@ -18,7 +14,7 @@ for folder in "${all[@]}"; do
   expect 0 mh-convert $folder -o $folder.safetensors; expect_stderr "entries of the vocabulary"
   entries=$(sed -n 's/.* \([0-9]*\) entries of the vocabulary.*/\1/p' err)
   expect 0 mh-prep vocab --type $type --from $folder -o $folder.v; expect_stderr "$entries entries"
-  "$programs/model-print" $folder.safetensors < $folder/rows > printed
+  print $folder.safetensors $folder > printed
   "$programs/token-ids" $folder.v < text > ids
   huggingface_recorded compare $folder printed ids
   mh-prep -q lm --vocab $folder.v text -o $folder.mhs
@@ -28,7 +24,7 @@ for folder in "${all[@]}"; do
   expect 0 mh-convert --to huggingface $folder.safetensors $folder.back
   huggingface_recorded config $folder $folder.back
   expect 0 mh-convert $folder.back -o again
-  "$programs/model-print" again < $folder/rows | cmp - printed
+  print again $folder | cmp - printed
   expect 0 mh-prep vocab --type $type --from $folder.back -o again.v
   cmp again.v $folder.v
 done
@@ -44,8 +40,8 @@ expect 2 mh-prep vocab --type byte-bpe --from gpt2-4 -o gpt2-4/vocab.json; expec
 expect 2 mh-convert gpt2-4 -o gpt2-4/config.json; expect_stderr "an output that is not an input"
 
 # An added token is read from each file that can declare it.
-# copy_to_bad FOLDER: makes the folder `bad`, a copy of FOLDER.
-copy_to_bad() { rm -rf bad; cp -r "$1" bad; }
+# copy_to_bad FOLDER CHANGE…: makes the folder `bad`, a copy of FOLDER with changed tensors.
+copy_to_bad() { rm -rf bad; cp -r "$1" bad; [ $# -eq 1 ] || huggingface_recorded weights bad "${@:2}"; }
 # declare_in FILE: makes the folder `bad`, a copy of gpt2-4 in which only FILE declares added tokens.
 declare_in() {
   copy_to_bad gpt2-4
@@ -75,12 +71,7 @@ expect 0 mh-convert bad -o one.safetensors; expect_stderr "not special (2): '<pa
 
 # Tied tensors are accepted under either name, with and without the model prefix. If the tensors of both names differ or both are
 # missing, the error has both names. Duplicate and unknown tensors are refused.
-while read -r folder changes; do
-  copy_to_bad $folder
-  huggingface_recorded weights bad $changes
-  expect 0 mh-convert bad -o tied
-  "$programs/model-print" tied < $folder/rows | cmp - <("$programs/model-print" $folder.safetensors < $folder/rows)
-done <<'T'
+expect_same_models <<'T'
 gpt2-4 transformer.wte.weight=lm_head.weight
 gpt2-5 transformer.wte.weight=lm_head.weight -transformer.
 gpt2-4 +transformer.wte.weight=lm_head.weight
@@ -90,8 +81,7 @@ bert-5 bert.embeddings.word_embeddings.weight=cls.predictions.decoder.weight cls
 bert-4 +cls.predictions.bias=cls.predictions.decoder.bias +bert.embeddings.word_embeddings.weight=cls.predictions.decoder.weight
 T
 while read -r folder one other changes; do
-  copy_to_bad $folder
-  huggingface_recorded weights bad $changes
+  copy_to_bad $folder $changes
   expect 3 mh-convert bad -o x; expect_stderr "$one"; expect_stderr "$other"
 done <<'T'
 gpt2-4 lm_head.weight transformer.wte.weight +transformer.wte.weight=lm_head.weight ~lm_head.weight
@@ -161,15 +151,15 @@ for bad in '[]' '{' '' '{"model": 3}'; do
   copy_to_bad gpt2-5; printf '%s' "$bad" > bad/tokenizer.json
   expect 3 mh-convert bad -o x; expect_stderr "bad/tokenizer.json"
 done
+# A truncated file of settings is refused with the byte at which it ends.
+for file in config.json generation_config.json special_tokens_map.json tokenizer_config.json tokenizer.json; do
+  copy_to_bad gpt2-5; printf '{"eos_token_id": ' > bad/$file
+  expect 3 mh-convert bad -o x; expect_stderr "bad/$file: byte 17: expected the rest of a JSON object; found the end of the text"
+done
 # Invalid settings are refused, and settings and vocabularies that contradict the tensors or other files.
 while IFS='|' read -r folder file change words; do
   copy_to_bad $folder
-  python3 - "$file" "$change" <<'P'
-import json, sys
-values = json.load(open("bad/" + sys.argv[1]))
-values.update(json.loads(sys.argv[2]))
-json.dump(values, open("bad/" + sys.argv[1], "w"))
-P
+  huggingface_recorded update bad/$file "$change"
   expect 3 mh-convert bad -o x; expect_stderr "$words"
 done <<'T'
 gpt2-4|config.json|{"n_head": 0}|n_head: expected a whole number from 1 to

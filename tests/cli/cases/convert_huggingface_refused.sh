@@ -21,9 +21,15 @@ expect_refused 3 "text" llama
 echo '{"model_type": "gpt2"}' > llama/config.json
 echo '{"weight_map": {"wte.weight": "pytorch_model-00001-of-00002.bin"}}' > llama/pytorch_model.bin.index.json
 expect_refused 3 "the file pytorch_model-00001-of-00002.bin, which the index lists" llama
+printf '{"weight_map": {"wte.weight": ' > llama/pytorch_model.bin.index.json
+expect_refused 3 "llama/pytorch_model.bin.index.json: byte 30: expected the rest of JSON with a weight_map" llama
 rm llama/pytorch_model.bin.index.json
 echo 'GPT' > llama/config.json
-expect_refused 3 "a JSON object" llama
+expect_refused 3 "llama/config.json: byte 0: expected a JSON object" llama
+printf '{"model_type": "gpt2", "n_he' > llama/config.json
+expect_refused 3 "llama/config.json: byte 28: expected the rest of a JSON object" llama
+printf '{"model_type": "gpt2",\n "n_head": None}\n' > llama/config.json
+expect_refused 3 "llama/config.json: byte 34: expected a JSON object" llama
 echo '{"model_type": "gpt2"}' > none/config.json
 expect_refused 3 "neither" none
 printf '{"model_type": "gpt2"}\0{"n_head": 3}' > llama/config.json
@@ -46,8 +52,8 @@ expect_refused 3 "1000001 nested levels" llama
 expect 2 mh-convert --to onnx empty x; expect_stderr "huggingface"
 expect 2 mh-convert --to huggingface empty; expect_stderr "a checkpoint and a new folder"
 make_shards
-mh-train -q --train t.mhs --out run --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 \
-  --set train.batch.block=8 --set train.batch.tokens=32 --set train.length=1u
+mh-train -q --train t.mhs --out run --set model.layers=1 --set model.width=16 --set model.ffn_dim=16 --set attention.heads=2 \
+  --set train.batch.sequence_length=8 --set train.batch.tokens=32 --set train.length=1u
 expect 3 mh-convert --to huggingface run/last.safetensors x; expect_stderr "model.positions"; [ ! -e x ] || fail "expected no output folder after an error; found one"
 expect 2 mh-convert --to huggingface run/last.safetensors empty; expect_stderr "a new folder"
 expect 2 mh-convert --to huggingface run/last.safetensors x -o -; expect_stderr "--output"
@@ -59,8 +65,8 @@ train() {
   local settings=() setting
   for setting in "${@:2}"; do settings+=(--set "$setting"); done
   mh-train -q --train t.mhs --out "$1" --set model.positions=learned --set model.max_positions=24 --set model.scale_embedding=false \
-    --set model.activation=gelu-tanh --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 \
-    --set attention.bias=true --set model.init=bert --set train.batch.block=8 --set train.batch.tokens=32 --set train.length=1u "${settings[@]}"
+    --set model.activation=gelu-tanh --set model.layers=1 --set model.width=16 --set model.ffn_dim=16 --set attention.heads=2 \
+    --set attention.bias=true --set model.init=bert --set train.batch.sequence_length=8 --set train.batch.tokens=32 --set train.length=1u "${settings[@]}"
 }
 # expect_not_written NAME MESSAGE: the model NAME cannot be converted to Hugging Face.
 expect_not_written() { expect 3 mh-convert --to huggingface "$1/last.safetensors" x; expect_stderr "$2"; [ ! -e x ] || fail "expected no output folder after an error; found one"; }
@@ -75,8 +81,8 @@ expect_not_written bands "the parameter decoder.embedding.weight"
 mh-prep -q vocab --type wordpiece --size 80 text > pieces.v
 sed '/^$/d' text > sentences
 mh-prep -q mlm --vocab pieces.v sentences -o m.mhs
-mh-train -q --train m.mhs --out masked --set model.backbone=bert --set model.layers=1 --set model.width=16 --set model.ffn=16 \
-  --set attention.heads=2 --set train.batch.block=8 --set train.batch.tokens=32 --set train.length=1u
+mh-train -q --train m.mhs --out masked --set model.backbone=bert --set model.layers=1 --set model.width=16 --set model.ffn_dim=16 \
+  --set attention.heads=2 --set train.batch.sequence_length=8 --set train.batch.tokens=32 --set train.length=1u
 expect_not_written masked "converted to config.json: type_vocab_size"
 # A BERT checkpoint with a word vocabulary in place of its WordPiece vocabulary cannot be converted to Hugging Face.
 cp -r "$ROOT/tests/cli/recorded/bert-4" recorded
@@ -122,14 +128,14 @@ expect 0 mh-convert --average nan.safetensors gpt2.safetensors -o mean.safetenso
 mh-prep -q vocab --type byte-bpe --from gpt2 -o bpe.v
 python3 -c 'for i in range(60): print("w1 w2 w3"[:i % 9], "caf\u00e9")' | mh-prep -q lm --vocab bpe.v - -o bpe.mhs
 expect 0 mh-eval gpt2.safetensors bpe.mhs
-expect 0 mh-train -q --from gpt2.safetensors --train bpe.mhs --out on --set train.batch.block=8 --set train.batch.tokens=32 --set train.length=2u
+expect 0 mh-train -q --from gpt2.safetensors --train bpe.mhs --out on --set train.batch.sequence_length=8 --set train.batch.tokens=32 --set train.length=2u
 mh-convert -q --to huggingface on/last.safetensors on.back
 expect 1 mh-convert --to huggingface gpt2.safetensors no/folder; expect_stderr "create the folder first"
 mh-prune -q cut gpt2.safetensors --heads 0:1 -o cut
 expect 3 mh-convert --to huggingface cut x; expect_stderr "attention.decoder.self.0.heads"
 mh-train -q --train bpe.mhs --out mixed --set attention.mixer=talking-heads --set model.positions=learned --set model.max_positions=24 \
-  --set model.scale_embedding=false --set model.activation=gelu-tanh --set model.layers=1 --set model.width=16 --set model.ffn=16 \
-  --set attention.heads=2 --set train.batch.block=8 --set train.batch.tokens=32 --set train.length=1u
+  --set model.scale_embedding=false --set model.activation=gelu-tanh --set model.layers=1 --set model.width=16 --set model.ffn_dim=16 \
+  --set attention.heads=2 --set train.batch.sequence_length=8 --set train.batch.tokens=32 --set train.length=1u
 expect 3 mh-convert --to huggingface mixed/last.safetensors x; expect_stderr "attention.mixer"; expect_stderr "talking-heads"
 
 # Folders with unsupported settings, and damaged or inconsistent folders.

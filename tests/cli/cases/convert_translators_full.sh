@@ -1,23 +1,20 @@
 # Folders of encoder-decoders with other names of tensors, and with settings and tensors that are refused.
 [ -n "$(command -v mh-convert || true)" ] || skip "mh-convert is not built"
 [ -n "${MH_FULL:-}" ] || skip "MH_FULL is not set"
-translators() { python3 -B "$ROOT/tests/cli/huggingface_translators.py" "$@"; }
+. "$ROOT/tests/cli/huggingface_recorded.sh"
 programs=$(dirname "$(command -v mh-convert)")/../tests
+recorded() { python3 -B "$ROOT/tests/cli/huggingface_translators.py" "$@"; }
 print() { "$programs/model-print" "$1" < "$2/rows"; }
 for folder in marian-4 t5-4; do
   cp -r "$ROOT/tests/cli/recorded/$folder" .
-  translators weights $folder
+  recorded weights $folder
   mh-convert -q $folder -o $folder.safetensors
 done
 
 # Tied tensors are accepted under each of their names; buffers and the table of cross-attention of the first T5 are ignored.
 # copy_to_bad NAME CHANGE…: writes the recorded folder NAME with changed tensors to the folder bad. The script finds the tokenizer by the name.
-copy_to_bad() { rm -rf bad; cp -r "$ROOT/tests/cli/recorded/$1" "$1-bad"; translators weights "$1-bad" "${@:2}"; mv "$1-bad" bad; }
-while read -r folder forms; do
-  copy_to_bad $folder $forms
-  expect 0 mh-convert bad -o same
-  print same $folder | cmp - <(print $folder.safetensors $folder)
-done <<'T'
+copy_to_bad() { rm -rf bad; cp -r "$ROOT/tests/cli/recorded/$1" "$1-bad"; recorded weights "$1-bad" "${@:2}"; mv "$1-bad" bad; }
+expect_same_models <<'T'
 marian-4 model.shared.weight=model.decoder.embed_tokens.weight
 marian-4 +model.shared.weight=lm_head.weight +model.shared.weight=model.encoder.embed_tokens.weight
 marian-4 +model.shared.weight=model.encoder.embed_positions.weight
@@ -25,11 +22,7 @@ t5-4 shared.weight=encoder.embed_tokens.weight
 t5-4 +shared.weight=lm_head.weight
 t5-4 +encoder.final_layer_norm.weight=decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight
 T
-while IFS='|' read -r folder forms words; do
-  copy_to_bad $folder $forms
-  expect 3 mh-convert bad -o x; expect_stderr "$words"
-  [ ! -e x ] || fail "expected no output file after an error; found one"
-done <<'T'
+expect_refused_tensors <<'T'
 marian-4|final_logits_bias=none|the unknown tensor none
 marian-4|model.encoder.layers.1.fc1.bias=model.encoder.embed_positions.weight|encoder.layers.1.fc1.bias
 marian-separate-4|+model.decoder.embed_tokens.weight=lm_head.weight ~lm_head.weight|tie_word_embeddings = false
@@ -38,16 +31,7 @@ t5-gated-4|lm_head.weight=encoder.embed_tokens.weight|set tie_word_embeddings = 
 T
 
 # Other encoder-decoders and settings are refused by name.
-while IFS='|' read -r folder change words; do
-  copy_to_bad $folder
-  python3 - "$change" <<'P'
-import json, sys
-config = json.load(open("bad/config.json"))
-config.update(json.loads(sys.argv[1]))
-json.dump(config, open("bad/config.json", "w"))
-P
-  expect 3 mh-convert bad -o x; expect_stderr "$words"
-done <<'T'
+expect_refused_settings <<'T'
 marian-4|{"model_type": "bart"}|an encoder and a decoder of another form
 marian-4|{"model_type": "mbart"}|an encoder and a decoder of another form
 marian-4|{"model_type": "pegasus"}|an encoder and a decoder of another form

@@ -4,11 +4,11 @@ scripts=$ROOT/data_scripts
 mkdir copy mirror
 printf 'a line\nanother\n' > copy/input.txt
 sum=$(sha256sum copy/input.txt | cut -d' ' -f1)
-expect_fetch() { expect "$1" env "${@:6}" bash -euo pipefail -c 'source "$1"; shift; corpus_file "$@"' tiny "$scripts/corpus.sh" "$2" "$3" "$4" "$5"; }
+expect_fetch() { expect "$1" env "${@:6}" bash -euo pipefail -c 'source "$1"; shift; corpus_file "$@"' corpus.sh "$scripts/corpus.sh" "$2" "$3" "$4" "$5"; }
 url=file://$PWD/copy/input.txt
 expect_fetch 0 got "$sum" none.zst "$url" MH_DATA=
 cmp got copy/input.txt
-expect_fetch 1 other "${sum//[0-8]/9}" none.zst "$url" MH_DATA=; expect_stderr "tiny: other: expected sha256"
+expect_fetch 1 other "${sum//[0-8]/9}" none.zst "$url" MH_DATA=; expect_stderr "corpus.sh: other: expected sha256"
 expect_stderr "found $sum in $url"
 expect_fetch 1 other "$sum" none.zst "$url.gone" MH_DATA=; expect_stderr "expected the file in the mirror MH_DATA or from $url.gone"
 zstd -q copy/input.txt -o mirror/input.zst
@@ -25,7 +25,7 @@ cp copy/input.txt copy/train.txt
 expect 1 env MH_DATA= "$scripts/tinyshakespeare" tiny "$url"; expect_stderr "tinyshakespeare: input.txt: expected sha256 86c4"
 expect_stderr "found $sum"
 expect 1 env MH_DATA= "$scripts/wikitext-2" wiki "file://$PWD/copy"; expect_stderr "wikitext-2: train.txt: expected sha256 9e9f"
-expect 1 env MH_DATA= "$scripts/wikitext-2" wiki "file://$PWD/none"; expect_stderr "could read neither"
+expect 1 env MH_DATA= "$scripts/wikitext-2" wiki "file://$PWD/none"; expect_stderr "found no readable file"
 [ -z "$(find tiny wiki -type f)" ] || fail "expected no files after an error; found $(find tiny wiki -type f)"
 # With a mirror of Tiny Shakespeare: the files train.txt, valid.txt and test.txt together are the text.
 data=${MH_DATA:-$ROOT/../shared/data}
@@ -63,7 +63,7 @@ expect 0 "$scripts/glue" sst2 sst2 pieces own 2
 expect 0 mh-prep cat sst2/train.mhs; printf 'one\t\t1\ntwo\t\t0\n' | cmp - out
 expect 0 mh-prep cat sst2/valid.mhs; expect_stdout "one		1"
 expect 1 "$scripts/glue" sst2 mrpc pieces own; expect_stderr "expected the GLUE file own/MRPC/train.tsv; found none"
-expect 1 "$scripts/glue" sst2 sst pieces own; expect_stderr "found sst; tasks: cola"
+expect 1 "$scripts/glue" sst2 sst pieces own; expect_stderr "expected one of the tasks cola"
 expect 1 "$scripts/glue" sst2 sst2 pieces own 0; expect_stderr "expected ROWS, a positive number of rows; found 0"
 expect 1 env MH_DATA="$PWD/mirror" "$scripts/glue" qqp qqp pieces; expect_stderr "pass the folder of GLUE"
 expect 1 env MH_DATA="$PWD/mirror" "$scripts/glue" none mrpc pieces; expect_stderr "expected the file in the mirror MH_DATA"

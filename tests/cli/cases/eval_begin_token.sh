@@ -25,7 +25,7 @@ json.dump(tokenizer, open("f/tokenizer.json", "w"))
 json.dump(["the cat", "a", "on the mat with the hat", "sat here", "the dog on the log"], open("texts.json", "w"))
 open("documents", "w").write("".join(json.dumps({"text": text}) + "\n" for text in json.load(open("texts.json"))))
 P
-tiny=(--set model.width=16 --set model.ffn=16 --set attention.heads=2 --set model.layers=2 --set train.batch.block=16
+tiny=(--set model.width=16 --set model.ffn_dim=16 --set attention.heads=2 --set model.layers=2 --set train.batch.sequence_length=16
   --set train.batch.tokens=32 --set train.length=20u --set train.lr=0.01)
 mh-prep lm -q --vocab f --document jsonl documents -o d.mhs
 mh-train -q "${tiny[@]}" --train d.mhs --out lm
@@ -43,9 +43,9 @@ num_bytes = sum(map(len, texts))
 roundings = tolerance.pass_roundings(MODEL, 16)
 
 
-def evaluate(shard, begin, block, context):
+def evaluate(shard, begin, sequence_length, context):
     """Returns the scores of a shard, and {index: (token, log-probability)} of its tokens."""
-    command = f"mh-eval -q --format json --per-token tokens.tsv --begin {begin} --block {block} --context {context} {MODEL} {shard}"
+    command = f"mh-eval -q --format json --per-token tokens.tsv --begin {begin} --sequence-length {sequence_length} --context {context} {MODEL} {shard}"
     score = json.loads(subprocess.run(command, shell=True, check=True, capture_output=True, text=True).stdout)
     assert score["begin"] == begin, score
     rows = [line.split("\t") for line in open("tokens.tsv").read().splitlines()[1:]]
@@ -80,28 +80,28 @@ for context in 0, 3:
         expected |= {begin + i: log_p for i, (_, log_p) in alone.items()}
     check(*evaluate("d.mhs", "document", 8, context), expected)
 
-# The inputs of a row of --begin block are those of a shard of lines, whose first token is predicted from the begin token and whose
-# line ends are begin tokens.
-expected, block, context = {}, 8, 3
-for scored_begin in range(0, len(tokens), block - context):
+# A row of --begin block has the inputs of a shard of lines, whose first token is predicted from the begin token and whose line ends
+# are begin tokens.
+expected, sequence_length, context = {}, 8, 3
+for scored_begin in range(0, len(tokens), sequence_length - context):
     row_begin = max(0, scored_begin - context)
-    row = tokens[row_begin:scored_begin + block - context]
+    row = tokens[row_begin:scored_begin + sequence_length - context]
     lines = "".join("\n" if token == BEGIN else chr(token) for token in row).removesuffix("\n") + "\n"
-    _, alone = evaluate(make_shard("line", lines), "none", block + 1, 0)
+    _, alone = evaluate(make_shard("line", lines), "none", sequence_length + 1, 0)
     expected |= {i: alone[i - row_begin][1] for i in range(scored_begin, row_begin + len(row)) if tokens[i] != BEGIN}
-check(*evaluate("d.mhs", "block", block, context), expected)
+check(*evaluate("d.mhs", "block", sequence_length, context), expected)
 P
 # The default is printed. A shard of lines is one document.
-expect 0 mh-eval -q --format json --block 8 $m d.mhs; expect_stdout '"begin":"block"'
-mh-eval -q --format json --block 8 --begin block $m d.mhs | cmp - out
+expect 0 mh-eval -q --format json --sequence-length 8 $m d.mhs; expect_stdout '"begin":"block"'
+mh-eval -q --format json --sequence-length 8 --begin block $m d.mhs | cmp - out
 mh-prep lm -q --vocab f <(printf 'one\ntwo three\n') -o lines.mhs
-expect 0 mh-eval --format json --block 8 --begin document --per-token tokens.tsv $m lines.mhs; expect_stdout '"tokens":12,'
+expect 0 mh-eval --format json --sequence-length 8 --begin document --per-token tokens.tsv $m lines.mhs; expect_stdout '"tokens":12,'
 [ "$(cut -f 1 tokens.tsv | tr '\n' ' ')" = "index 0 1 2 4 5 6 7 8 9 10 11 12 " ] || fail "expected all tokens but the line ends"
 # The other tools. The first row of a scan is the full model.
-mh-eval -q --format json --block 8 --begin document $m d.mhs > document
-mh-prune scan -q --format json --block 8 --begin document $m d.mhs > scan
-mh-prune rank -q --format json --by entropy --blocks 2 --block 8 --begin document $m d.mhs > rank
-mh-spectrum -q --format json --blocks 2 --block 8 --begin document $m d.mhs > spectrum
+mh-eval -q --format json --sequence-length 8 --begin document $m d.mhs > document
+mh-prune scan -q --format json --sequence-length 8 --begin document $m d.mhs > scan
+mh-prune rank -q --format json --by entropy --blocks 2 --sequence-length 8 --begin document $m d.mhs > rank
+mh-spectrum -q --format json --blocks 2 --sequence-length 8 --begin document $m d.mhs > spectrum
 mh-swap -q --format json --mode hard --k 1 --data d.mhs --dry-run --begin document $m > swap
 with_tolerance - <<'P'
 import json, tolerance
@@ -114,7 +114,7 @@ assert abs(full["nll"] - score["nll"]) <= tolerance.mean_nll_bound(score, "lm/la
 P
 expect 0 mh-swap --mode hard --k 1 --data d.mhs -o swapped --begin block $m; expect_stderr ", all of them; seed 1, --begin block"
 # The 5 documents have 2 + 2 full blocks of 9 tokens.
-expect 2 mh-prune rank --by entropy --blocks 5 --block 9 --begin document $m d.mhs; expect_stderr "at most 4, "
+expect 2 mh-prune rank --by entropy --blocks 5 --sequence-length 9 --begin document $m d.mhs; expect_stderr "at most 4, "
 # A prompt begins with one begin token, and its line feeds are text.
 expect 0 mh-eval generate --length 2 --prompt $'a\n\nb' $m; expect_stderr "the prompt has 4 tokens, of which the first is the begin token <|begin|> (257)"
 head -3 out | cmp -n 4 - <(printf 'a\n\nb')
@@ -155,9 +155,9 @@ expect 3 mh-eval generate --stop-at-end wrong; expect_stderr "eos_token_id: expe
 # vocabulary are refused.
 mh-train -q "${tiny[@]}" --set model.backbone=transformer-xl --set model.positions=none --set model.transformer-xl.memory=8 \
   --set attention.score=relative --set train.batch.order=streams --train d.mhs --out xl
-mh-eval -q --format json --block 8 $m xl/last.safetensors d.mhs | grep -o '"begin":"[a-z]*"' | cmp - <(printf '"begin":"block"\n"begin":"none"\n')
-expect 0 mh-eval --block 8 --memory 0 --begin document xl/last.safetensors d.mhs
-expect 2 mh-eval --block 8 --begin block xl/last.safetensors d.mhs
+mh-eval -q --format json --sequence-length 8 $m xl/last.safetensors d.mhs | grep -o '"begin":"[a-z]*"' | cmp - <(printf '"begin":"block"\n"begin":"none"\n')
+expect 0 mh-eval --sequence-length 8 --memory 0 --begin document xl/last.safetensors d.mhs
+expect 2 mh-eval --sequence-length 8 --begin block xl/last.safetensors d.mhs
 printf 'one two\nthree\n' > text
 mh-prep vocab -q text -o words
 mh-prep lm -q --vocab words text -o w.mhs

@@ -43,7 +43,7 @@ record 2 mh-eval bleu hyp ref --tokenize char --compound-split
 record 2 mh-eval bleu hyp ref --chrf-words 0
 record 2 mh-eval bleu hyp ref --chrf --chrf-words 3
 golden_record refused
-for option in "--block 3" "--device cpu" "--threads 2" "--set model.layers=1" "--per-token t"; do
+for option in "--sequence-length 3" "--device cpu" "--threads 2" "--set model.layers=1" "--per-token t"; do
   # shellcheck disable=SC2086
   expect 2 mh-eval $option bleu hyp ref; expect_stderr "${option%% *}"
 done

@@ -6,7 +6,7 @@ mh-prep vocab text > v 2>/dev/null
 mh-prep lm --vocab v text -o t.mhs 2>/dev/null
 tokens=$(awk '{n += NF + 1} END {print n}' text)
 mh-train --config "$ROOT/configs/recipes/wikitext2-small.toml" --train t.mhs --valid t.mhs --out run -q --set model.layers=1 \
-  --set model.width=16 --set attention.heads=2 --set train.batch.block=32 --set train.batch.tokens=128 --set train.length=6u
+  --set model.width=16 --set attention.heads=2 --set train.batch.sequence_length=32 --set train.batch.tokens=128 --set train.length=6u
 expect 0 mh-eval run/best.safetensors t.mhs
 expect_stdout "perplexity"
 expect_stdout "$tokens"
@@ -46,7 +46,7 @@ assert [(row['prompt'], row['sample']) for row in rows] == [(p, s) for p in rang
 assert all(list(row) == ['prompt', 'sample', 'text'] for row in rows), rows
 assert ''.join(row['text'] + '\n' * (not row['text'].endswith('\n')) for row in rows) == open(sys.argv[2]).read(), rows
 P
-# With --stop-at-end a text is one line: the line of its prompt, with what follows up to the first line end.
+# With --stop-at-end a text is one line: the line of its prompt, with its continuation up to the first line end.
 mh-eval generate -q run/best.safetensors --prompts prompts --length 30 > long
 expect 0 mh-eval generate run/best.safetensors --prompts prompts --length 30 --stop-at-end
 [ "$(wc -l < out)" -eq 4 ] || fail "expected one line for each prompt"
@@ -77,19 +77,19 @@ t = load_file("run/best.safetensors")
 assert t["decoder.layers.0.self.query.weight"].shape == (16, 16) and len(t) > 10
 P
 # Blocks and prompts that exceed the maximum length of the model are refused before the first result.
-mh-train --train t.mhs --out short -q --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 \
-  --set attention.score=synthesizer-random --set attention.synthesizer-random.length=20 --set train.batch.block=16 \
+mh-train --train t.mhs --out short -q --set model.layers=1 --set model.width=16 --set model.ffn_dim=16 --set attention.heads=2 \
+  --set attention.score=synthesizer-random --set attention.synthesizer-random.length=20 --set train.batch.sequence_length=16 \
   --set train.batch.tokens=64 --set train.length=2u
 m=short/last.safetensors
-expect 0 mh-eval --block 20 $m t.mhs
-expect 2 mh-eval --block 21 --per-token none.tsv $m t.mhs; expect_stderr "--block"
+expect 0 mh-eval --sequence-length 20 $m t.mhs
+expect 2 mh-eval --sequence-length 21 --per-token none.tsv $m t.mhs; expect_stderr "--sequence-length"
 expect_stderr "at most attention.synthesizer-random.length, 20 tokens"
 [ ! -s out ] && [ ! -e none.tsv ] || fail "scores were printed although the text is too long"
 expect 0 mh-eval generate $m --prompt "w1 w2" --length 18  # 1 line end + 2 + 18 tokens; the last is never an input, so 20 positions suffice
 expect 2 mh-eval generate $m --prompt "w1 w2" --length 19; expect_stderr "the prompt and --length together"; expect_stderr "20 tokens"
-[ ! -s out ] || fail "text was printed before the error"
+[ ! -s out ] || fail "expected no text before the error; found $(cat out)"
 printf 'w1\nw1 w2\n' > two
 expect 2 mh-eval generate $m --prompts two --length 19; expect_stderr "two:2 and --length together"
-[ ! -s out ] || fail "text was printed before the error"
+[ ! -s out ] || fail "expected no text before the error; found $(cat out)"
 expect 2 mh-eval generate $m --prompt "$(yes w1 | head -30 | tr '\n' ' ')" --length 1
 expect_stderr "at most attention.synthesizer-random.length"

@@ -43,7 +43,7 @@ expect 3 mh-eval bleu bad plain; expect_stderr "bad:2: byte 5 of the file"
 
 # Prompts, source sentences and target prefixes.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
-tiny=(--set model.width=16 --set model.ffn=16 --set attention.heads=2 --set model.layers=1 --set train.batch.block=16
+tiny=(--set model.width=16 --set model.ffn_dim=16 --set attention.heads=2 --set model.layers=1 --set train.batch.sequence_length=16
   --set train.batch.tokens=64 --set train.length=2u)
 mh-prep vocab -q plain > v
 mh-prep lm -q --vocab v plain -o t.mhs

@@ -5,7 +5,7 @@ sed 's/w/v/g' s > t
 mh-prep vocab s > sv 2>/dev/null
 mh-prep vocab --min-count 2 t > tv 2>/dev/null
 mh-prep translation -q --source-vocab sv --target-vocab tv s t -o p.mhs
-printf '[model]\nbackbone = "encoder-decoder"\nlayers = 1\nwidth = 32\nffn = 32\n[attention]\nheads = 4\n[train]\nbatch.block = 16\n' > c.toml
+printf '[model]\nbackbone = "encoder-decoder"\nlayers = 1\nwidth = 32\nffn_dim = 32\n[attention]\nheads = 4\n[train]\nbatch.sequence_length = 16\n' > c.toml
 printf 'batch.tokens = 1000\nlr = 0.005\nlength = "60u"\nvalidation.every = "20u"\n' >> c.toml
 mh-train -q --threads 1 --config c.toml --train p.mhs --valid p.mhs --out mt --set train.validation.metric=bleu --set train.validation.decode.beam=2
 grep -q '"valid_bleu"' mt/log.jsonl || fail "expected valid_bleu in log.jsonl; found no such key"
@@ -101,14 +101,14 @@ record_refused 3 $m p.mhs --references missing
 record_refused 2 $m p.mhs --hypotheses -
 record_refused 2 $m p.mhs --hypotheses p.mhs
 mh-prep lm -q --vocab tv t -o t.mhs
-mh-train -q --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.batch.block=16 \
+mh-train -q --set model.layers=1 --set model.width=16 --set model.ffn_dim=16 --set attention.heads=2 --set train.batch.sequence_length=16 \
   --set train.batch.tokens=64 --set train.length=2u --train t.mhs --out lm
 record_refused 2 translate lm/last.safetensors s
 record_refused 2 generate $m --prompt w1
 record_refused 2 lm/last.safetensors t.mhs --beam 2
 record_refused 3 lm/last.safetensors p.mhs --beam 2
 record_refused 3 $m lm/last.safetensors p.mhs  # before the first model is scored
-# A shard with valid checksums whose target ids exceed the vocabulary: its header is that of another shard.
+# A shard with valid checksums whose target ids exceed the vocabulary: it has the header of another shard.
 mh-prep vocab --size 9 t > few.vocab 2>/dev/null
 mh-prep translation -q --source-vocab sv --target-vocab few.vocab s t -o few.mhs
 mh-train -q --threads 1 --config c.toml --train few.mhs --out fewrun --set train.length=1u
@@ -134,7 +134,7 @@ expect 2 mh-train --config c.toml --train p.mhs --out no --set train.validation.
 expect 2 mh-train --config c.toml --train p.mhs --valid p.mhs --out no --set train.validation.metric=bleu --set train.validation.decode.beam=9999
 expect 2 mh-train --config c.toml --train p.mhs --valid p.mhs --out no --set train.validation.metric=blue
 expect 2 mh-train --config c.toml --train p.mhs --valid p.mhs --out no --set train.validation.decode.beam=2; expect_stderr "train.validation.decode.beam: 5 -> 2"
-expect 2 mh-train --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.batch.block=16 \
+expect 2 mh-train --set model.layers=1 --set model.width=16 --set model.ffn_dim=16 --set attention.heads=2 --set train.batch.sequence_length=16 \
   --set train.batch.tokens=64 --set train.length=2u --train t.mhs --valid t.mhs --out no --set train.validation.metric=bleu
 expect 2 mh-train --resume --out mt --set train.validation.metric=loss
 [ ! -e no ] || fail "expected no output folder after an error; found one"
@@ -142,7 +142,7 @@ expect 2 mh-train --resume --out mt --set train.validation.metric=loss
 # A byte-level model may generate any bytes; the printed output is still valid lines of text.
 mh-prep vocab --type byte s > bytes 2>/dev/null
 mh-prep translation -q --vocab bytes s t -o bytes.mhs
-mh-train -q --threads 1 --config c.toml --train bytes.mhs --out bm --set train.length=1u --set train.batch.block=80
+mh-train -q --threads 1 --config c.toml --train bytes.mhs --out bm --set train.length=1u --set train.batch.sequence_length=80
 expect 0 mh-eval translate bm/last.safetensors three --samples 40 --max-length-b 30
 [ "$(wc -l < out)" -eq 120 ] || fail "expected 120 lines of the byte-level model; found $(wc -l < out)"
 awk -F'\t' 'NF != 3 { exit 1 }' out || fail "expected 3 columns in each line of the byte-level model; found $(head -1 out)"

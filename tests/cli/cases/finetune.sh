@@ -4,12 +4,12 @@
 make_shards
 make_text 60 | tac > new
 mh-prep lm --vocab v new -o new.mhs 2>/dev/null
-printf '[model]\nlayers = 2\nwidth = 16\nffn = 16\n[attention]\nheads = 4\ncombiner = "mae"\n[attention.mae]\nhidden = 8\n
-[train]\nbatch.block = 16\nbatch.tokens = 64\nlr = 0.01\nlength = "6u"\noptimizer.weight_decay = 0.5\n[train.procedures.block-coordinate]\nevery = 2\n
+printf '[model]\nlayers = 2\nwidth = 16\nffn_dim = 16\n[attention]\nheads = 4\ncombiner = "mae"\n[attention.mae]\nhidden = 8\n
+[train]\nbatch.sequence_length = 16\nbatch.tokens = 64\nlr = 0.01\nlength = "6u"\noptimizer.weight_decay = 0.5\n[train.procedures.block-coordinate]\nevery = 2\n
 [train.groups.gates]\nmatch = ["*.gate.*"]\nrule = "sgd"\nlr = 1.0\nweight_decay = 0.0\n' > c.toml
 mh-train -q --config c.toml --train t.mhs --out first
 m=first/last.safetensors
-small="--set train.batch.block=16 --set train.batch.tokens=64"
+small="--set train.batch.sequence_length=16 --set train.batch.tokens=64"
 go="--train new.mhs $small --set train.length=20u --set train.lr=0.01 --threads 1"
 
 # changed.py: prints the names of the tensors that differ between two checkpoints, without the prefix of the layer.
@@ -55,7 +55,7 @@ expect 0 mh-finetune -q --init $m --train-only 'decoder.norm.*,*.0.ffn.up.bias' 
 list_changed names_
 [ "$(tr '\n' ' ' < names)" = "decoder.layers.0.ffn.up.bias decoder.norm.bias decoder.norm.weight " ] || fail "changed tensors: $(cat names)"
 
-# Refuses --seeds without --out, and another combiner than that of the checkpoint.
+# Refuses --seeds without --out, and another combiner than the checkpoint has.
 expect 2 mh-finetune --init $m --train new.mhs --seeds 2
 expect 2 mh-finetune --init $m $go --out x --set attention.combiner=concatenate; [ ! -d x ] || fail "expected no output folder after an error; found one"
 

@@ -4,7 +4,7 @@
 make_text 200 > text
 mh-prep vocab text > v 2>/dev/null
 mh-prep lm --vocab v text -o t.mhs 2>/dev/null
-printf '[model]\nlayers = 2\nwidth = 32\nffn = 16\n[attention]\nheads = 2\n[train]\nbatch.block = 16\nbatch.tokens = 64\nlength = "1u"\n' > c.toml
+printf '[model]\nlayers = 2\nwidth = 32\nffn_dim = 16\n[attention]\nheads = 2\n[train]\nbatch.sequence_length = 16\nbatch.tokens = 64\nlength = "1u"\n' > c.toml
 train() { mh-train -q --config c.toml --train t.mhs --out "$1" "${@:2}"; }
 train plain
 train mixed --set attention.mixer=mixhead-a
@@ -26,7 +26,7 @@ expect_refused "scale factors of score heads act on probabilities, which the fus
 expect 0 mh-prune scan --side value --attention fused $mixed t.mhs
 # With relative positions and few queries, the fused and the composed path give the same scores and generate the same
 # text.
-for path in fused composed auto; do expect 0 mh-eval --format json --block 8 --batch 1 --attention $path $relative t.mhs; cp out $path; done
+for path in fused composed auto; do expect 0 mh-eval --format json --sequence-length 8 --batch 1 --attention $path $relative t.mhs; cp out $path; done
 with_tolerance - <<'P'
 import json, tolerance
 fused, composed, auto = (json.load(open(path)) for path in ("fused", "composed", "auto"))
@@ -45,4 +45,4 @@ expect_refused "the mixer mixes logits" mh-eval logits/last.safetensors t.mhs
 expect_logged_once() { expect 0 "${@:2}"; [ "$(grep -c "attention: decoder.self: composed: $1" err)" -eq 1 ] || fail "expected one log line for the reason: $1"; }
 expect_logged_once "an observer" mh-spectrum --blocks 2 $plain t.mhs
 expect_logged_once "scale factors of score heads" mh-prune scan -v --side score $mixed t.mhs
-expect_logged_once "relative positions with fewer queries" mh-eval --block 8 --batch 1 $relative t.mhs
+expect_logged_once "relative positions with fewer queries" mh-eval --sequence-length 8 --batch 1 $relative t.mhs

@@ -66,7 +66,7 @@ expect_stdout "FAILED: kernels: exit status 139 without the line 'mh-tests: …'
 # steady_training.py reports a training run that ends early.
 if [ -n "$(command -v mh-train || true)" ]; then
   tools=$(dirname "$(command -v mh-train)")
-  printf '[model]\nlayers = 1\nwidth = 64\nffn = 64\n[attention]\nheads = 3\n[train]\nbatch.tokens = 512\nlength = "9u"\n' > odd.toml
+  printf '[model]\nlayers = 1\nwidth = 64\nffn_dim = 64\n[attention]\nheads = 3\n[train]\nbatch.tokens = 512\nlength = "9u"\n' > odd.toml
   expect 1 python3 "$ROOT/tests/gpu/steady_training.py" --tools "$tools" --minutes 9 --words 50 --tokens 2000 --device cpu odd.toml
   expect_stderr "expected mh-train to run for 9 minutes; found exit status 2"
 fi

@@ -66,7 +66,7 @@ expect_harmless 0 mh-eval -q generate ../c.safetensors --length 3
 expect_harmless 0 mh-convert -q --to huggingface ../c.safetensors ../back
 expect_harmless 0 mh-spectrum -q ../c.safetensors --of output-value
 expect_harmless 0 mh-prune -q cut ../c.safetensors --heads 0:1 -o ../cut.safetensors
-expect_harmless 0 mh-train -q --threads 1 --from ../c.safetensors --train ../t.mhs --out ../run --set train.batch.block=8 --set train.batch.tokens=32 \
+expect_harmless 0 mh-train -q --threads 1 --from ../c.safetensors --train ../t.mhs --out ../run --set train.batch.sequence_length=8 --set train.batch.tokens=32 \
   --set train.length=1u
 expect_harmless 0 mh-train -q --threads 1 --resume --out ../run --set train.length=2u
 ! command -v gnuplot >/dev/null || expect_harmless 0 mh-spectrum -q ../c.safetensors --of output-value --plot ../x.svg

@@ -7,7 +7,7 @@ mkdir -p outside/checkpoints work/deep
 base=$PWD
 cd work/deep || exit 1
 out=../../outside
-small="--set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.batch.block=8 --set train.batch.tokens=32"
+small="--set model.layers=1 --set model.width=16 --set model.ffn_dim=16 --set attention.heads=2 --set train.batch.sequence_length=8 --set train.batch.tokens=32"
 make_text 40 > text
 mh-prep vocab -q text > v
 mh-prep lm -q --vocab v text -o t.mhs
@@ -45,9 +45,9 @@ for key, path in cases:
         file.write(f"{key} = {value}\n")
     command = ["mh-train", "-q", "--threads", "1", "--config", "c.toml", "--out", "try"]
     command += [] if key == "data.train" else ["--train", "t.mhs"]
-    for option in ("layers=1", "width=16", "ffn=16"):
+    for option in ("layers=1", "width=16", "ffn_dim=16"):
         command += ["--set", "model." + option]
-    command += ["--set", "attention.heads=2", "--set", "train.batch.block=8", "--set", "train.batch.tokens=32", "--set", "train.length=1u"]
+    command += ["--set", "attention.heads=2", "--set", "train.batch.sequence_length=8", "--set", "train.batch.tokens=32", "--set", "train.length=1u"]
     with Watch([outside, "link_targets"], readable=True) as watch:
         process = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=20)
     assert not watch.problems, (key, path, watch.problems)
@@ -111,6 +111,7 @@ cp -r run resumed; cp $h resumed/last.safetensors
 resume="mh-train -q --threads 1 --resume --set train.length=3u --set data.train=$out/t.mhs"
 status=0; untouched --readable $out -- $resume --out resumed 2>err || status=$?
 [[ $status = 0 || $status = 3 ]] || fail "expected exit status 0 or 3 after a resume from a hostile training state; found $status"
+[ "$status" = 0 ] || record_error 3 err "$resume --out resumed"
 expect 0 untouched --readable $out -- $resume --out run
 
 # A symbolic link in a run folder is refused, since the run would change the target of the link.

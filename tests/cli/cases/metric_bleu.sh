@@ -4,7 +4,7 @@ make_text 100 | awk 'NF' > s
 sed 's/w/v/g' s > t
 mh-prep vocab s t > v 2>/dev/null
 mh-prep translation -q --vocab v s t -o p.mhs
-printf '[model]\nbackbone = "encoder-decoder"\nlayers = 1\nwidth = 32\nffn = 32\n[attention]\nheads = 4\n[train]\nbatch.block = 16\n' > c.toml
+printf '[model]\nbackbone = "encoder-decoder"\nlayers = 1\nwidth = 32\nffn_dim = 32\n[attention]\nheads = 4\n[train]\nbatch.sequence_length = 16\n' > c.toml
 printf 'batch.tokens = 1000\nlr = 0.01\nlength = "60u"\n' >> c.toml
 train() { mh-train -q --threads 1 --config c.toml --train p.mhs --valid p.mhs --out "$@"; }
 train mt
@@ -43,7 +43,7 @@ expect 2 mh-prune curve --by taylor --metric bleu --beam 999 $m p.mhs
 record 2 mh-prune curve --by taylor --metric bleu --smooth-value 1 $m p.mhs
 record 2 mh-prune curve --by taylor --metric chrf $m p.mhs
 mh-prep lm -q --vocab v t -o t.mhs
-mh-train -q --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.batch.block=16 \
+mh-train -q --set model.layers=1 --set model.width=16 --set model.ffn_dim=16 --set attention.heads=2 --set train.batch.sequence_length=16 \
   --set train.batch.tokens=64 --set train.length=2u --train t.mhs --out lm
 record 2 mh-prune curve --by taylor --metric bleu lm/last.safetensors t.mhs
 record 2 mh-spectrum experts $mae p.mhs --metric bleu

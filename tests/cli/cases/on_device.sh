@@ -4,7 +4,7 @@
 device=${MH_DEVICE:-cuda}
 [ "$device" = cpu ] || [ -e /dev/nvidiactl ] || skip "needs an NVIDIA GPU"
 graph=true; [ "$device" = cuda ] || graph=false
-small="[train]\nbatch.block = 32\nbatch.tokens = 512\nlr = 0.005\nvalidation.every = \"20u\"\nlog_every = \"5u\"\n"
+small="[train]\nbatch.sequence_length = 32\nbatch.tokens = 512\nlr = 0.005\nvalidation.every = \"20u\"\nlog_every = \"5u\"\n"
 
 # check_resume NAME OPTIONS…: checks that a run of 40 updates and a run resumed after update 20 end with the same weights.
 check_resume() {
@@ -30,7 +30,7 @@ P
 }
 # check_near_scores NAME KEYS MODEL DECISIONS: fails unless the scores on $device (file NAME) agree with the scores on the CPU (file
 # NAME.cpu). A loss or a perplexity may differ by the rounding errors of a forward pass of MODEL with at most KEYS keys.
-# Each rounding error is that of a product of split numbers on a GPU (kSplitProductError of tests/oracle/tolerance.h). Any other score is a mean over
+# Each rounding has the error of a product of split numbers on a GPU (kSplitProductError of tests/oracle/tolerance.h). Any other score is a mean over
 # DECISIONS decisions, such as predicted classes or translated sentences, and may differ by the weight of one decision.
 check_near_scores() {
   with_tolerance - "$@" <<'P' || fail "$1: the scores on $device differ from the scores on the CPU"
@@ -51,13 +51,13 @@ P
 make_text 400 > text
 mh-prep vocab -q text > v
 mh-prep lm -q --vocab v text -o t.mhs
-printf "[model]\nlayers = 2\nwidth = 128\nffn = 128\ndropout_ffn = 0.1\n[attention]\nheads = 8\ndropout = 0.1\nmixer = \"mixhead-a\"\n${small}precision = \"bf16\"\ncuda_graph = $graph\n" > lm.toml
+printf "[model]\nlayers = 2\nwidth = 128\nffn_dim = 128\ndropout_ffn = 0.1\n[attention]\nheads = 8\ndropout = 0.1\nmixer = \"mixhead-a\"\n${small}precision = \"bf16\"\ncuda_graph = $graph\n" > lm.toml
 check_resume lm --config lm.toml --train t.mhs --valid t.mhs
 mh-eval -q --device "$device" --format json lm/last.safetensors t.mhs > score
 mh-eval -q --device cpu --format json lm/last.safetensors t.mhs > score.cpu
 check_near_scores score 32 lm/last.safetensors 1
 expect 0 mh-eval generate -q --device "$device" lm/last.safetensors --prompt w1 --length 8
-printf "[model]\nbackbone = \"transformer-xl\"\nlayers = 2\nwidth = 64\nffn = 64\npositions = \"none\"\ntransformer-xl.memory = 32\n[attention]\nheads = 4\nscore = \"relative\"\n${small}batch.order = \"streams\"\n" > xl.toml
+printf "[model]\nbackbone = \"transformer-xl\"\nlayers = 2\nwidth = 64\nffn_dim = 64\npositions = \"none\"\ntransformer-xl.memory = 32\n[attention]\nheads = 4\nscore = \"relative\"\n${small}batch.order = \"streams\"\n" > xl.toml
 check_resume xl --config xl.toml --train t.mhs --valid t.mhs
 
 # Translation with beam search.
@@ -66,7 +66,7 @@ sed 's/w/v/g' s > t
 mh-prep vocab -q s > sv
 mh-prep vocab -q t > tv
 mh-prep translation -q --source-vocab sv --target-vocab tv s t -o p.mhs
-printf "[model]\nbackbone = \"encoder-decoder\"\nlayers = 1\nwidth = 64\nffn = 64\n[attention]\nheads = 4\nmixer = \"mixhead-b\"\n${small}" > mt.toml
+printf "[model]\nbackbone = \"encoder-decoder\"\nlayers = 1\nwidth = 64\nffn_dim = 64\n[attention]\nheads = 4\nmixer = \"mixhead-b\"\n${small}" > mt.toml
 check_resume mt --config mt.toml --train p.mhs --valid p.mhs
 mh-eval -q --device "$device" --beam 3 --format json mt/last.safetensors p.mhs > bleu
 mh-eval -q --device cpu --beam 3 --format json mt/last.safetensors p.mhs > bleu.cpu
@@ -77,11 +77,11 @@ awk 'BEGIN { srand(3); for (d = 0; d < 60; d++) { t = int(rand() * 4); for (i = 
   for (k = 0; k < n; k++) s = s " t" t "w" (i + k) % 9; print s } print "" } }' > corpus
 mh-prep vocab -q --type wordpiece --size 120 corpus > wv
 mh-prep mlm -q --vocab wv corpus > m.mhs
-printf "[model]\nbackbone = \"bert\"\nnorm = \"post\"\nactivation = \"gelu\"\npositions = \"learned\"\nmax_positions = 64\nscale_embedding = false\nbert.segments = 2\nbert.embedding_norm = true\ninit = \"bert\"\nlayers = 2\nwidth = 64\nffn = 64\nbert.next_sentence = true\n[attention]\nheads = 4\n[train]\nbatch.block = 32\nbatch.rows = 16\nlr = 0.005\nvalidation.every = \"20u\"\n" > bert.toml
+printf "[model]\nbackbone = \"bert\"\nnorm = \"post\"\nactivation = \"gelu\"\npositions = \"learned\"\nmax_positions = 64\nscale_embedding = false\nbert.segments = 2\nbert.embedding_norm = true\ninit = \"bert\"\nlayers = 2\nwidth = 64\nffn_dim = 64\nbert.next_sentence = true\n[attention]\nheads = 4\n[train]\nbatch.sequence_length = 32\nbatch.rows = 16\nlr = 0.005\nvalidation.every = \"20u\"\n" > bert.toml
 check_resume bert --config bert.toml --train m.mhs --valid m.mhs
 { printf 'label\tsentence\n'; awk 'NF && ++n <= 80 { print NR % 2 "\t" $0 }' corpus; } > sst2.tsv
 mh-prep glue -q --task sst2 --vocab wv sst2.tsv -o g.mhs
-expect 0 mh-finetune -q --device "$device" --init bert/last.safetensors --train g.mhs --valid g.mhs --out task --set train.length=20u --set train.batch.rows=16 --set train.batch.block=32 --set train.lr=0.001
+expect 0 mh-finetune -q --device "$device" --init bert/last.safetensors --train g.mhs --valid g.mhs --out task --set train.length=20u --set train.batch.rows=16 --set train.batch.sequence_length=32 --set train.lr=0.001
 mh-eval -q --device "$device" --format json task/last.safetensors g.mhs > task.score
 mh-eval -q --device cpu --format json task/last.safetensors g.mhs > task.score.cpu
 check_near_scores task.score 32 task/last.safetensors 80

@@ -32,6 +32,7 @@ golden_record refused
 status=0
 mh-prep lm --vocab v text >/dev/full 2>err || status=$?
 [ "$status" -eq 1 ] || fail "expected exit status 1 if stdout is /dev/full; found $status"
+record_error 1 err "mh-prep lm --vocab v text > /dev/full"
 
 # Messages name standard input, not "-", for every reader.
 for arguments in "lm --vocab v -" "lm --vocab - text" "mlm --wordpiece - text" "squad --wordpiece - text" "translation --vocab v - text" \

@@ -7,8 +7,9 @@ size=$(stat -c %s whole.mhs)
 for i in $(seq 0 15); do
   head -c $((size * i / 16)) whole.mhs > cut.mhs
   expect 3 mh-prep info cut.mhs
-  status=0; mh-prep info - < cut.mhs >/dev/null 2>&1 || status=$?
+  status=0; mh-prep info - < cut.mhs >/dev/null 2>err || status=$?
   [ "$status" -eq 3 ] || fail "expected exit status 3 for $i/16 of a shard from a pipe; found $status"
+  record_error 3 err "mh-prep info - < cut.mhs"
 done
 expect 3 mh-prep info text
 expect 3 mh-prep cat text

@@ -17,14 +17,14 @@ head -4 v | tail -1 | grep -q "^merges 2" || fail "expected the two merges of f/
 printf 'ab ab  ab\n\303\251 a\tb\n\n' > text
 expect 0 mh-prep lm --vocab v text -o s; expect_stderr "tokens"
 "$(dirname "$(command -v mh-prep)")/../tests/token-ids" v < text > ids
-printf '97 98 258 32 258 \n195 169 257 9 98 \n\n' | diff - ids || fail "mh-prep lm wrote wrong token ids"
+printf '97 98 258 32 258 \n195 169 257 9 98 \n\n' | diff - ids || fail "expected 97 98 258 32 258, 195 169 257 9 98 and an empty line; found $(cat ids)"
 mh-prep cat s | cmp - text
 # A learnt vocabulary has <|endoftext|>, the bytes, and the joined pieces; the line feed belongs to the last word.
 printf 'ab ab\n\nab  \n  \nq' > learn
 learn() { mh-prep vocab --type byte-bpe "$@"; }
 expect 0 learn --size 300 --min-count 2 learn -o l; expect_stderr "stopped after 260 entries: no pair of pieces occurs --min-count times"
-[ "$(sed -n '7,8p' l | tr '\t\n' '  ')" = "<|endoftext|> 0 ! 0 " ] || fail "wrong first entries: $(sed -n 7,8p l)"
-[ "$(tail -n 3 l | tr '\n' ' ')" = "a b Ġ Ċ Ġ ĠĊ " ] || fail "wrong merges: $(tail -n 3 l)"
+[ "$(sed -n '7,8p' l | tr '\t\n' '  ')" = "<|endoftext|> 0 ! 0 " ] || fail "expected <|endoftext|> and ! as the first entries; found $(sed -n 7,8p l)"
+[ "$(tail -n 3 l | tr '\n' ' ')" = "a b Ġ Ċ Ġ ĠĊ " ] || fail "expected the merges a b, Ġ Ċ and Ġ ĠĊ; found $(tail -n 3 l)"
 learn --size 300 --min-count 2 - < learn | cmp - l
 sed 's/$/\r/; $s/\r$//' learn | learn --size 300 --min-count 2 --crlf normalise - | cmp - l
 [ "$(learn -q --size 258 learn | tail -n 1)" = "a b" ] || fail "expected the number of entries that --size names"

@@ -51,7 +51,7 @@ done
 printf ' \n\n' | expect 3 mh-prep vocab --type bpe --size 40 - -o model
 printf 'a\n\377\n' > bad
 expect 3 mh-prep vocab --type unigram --size 40 bad -o model; expect_stderr "bad:2: byte 2"
-[ ! -e model ] || fail "a refused run left a file"
+[ ! -e model ] || fail "expected no file after an error; found one"
 # mh-prep reports that its child process was killed; if mh-prep is killed, its child process ends too.
 mkfifo text
 awk 'BEGIN { for (i = 0; i < 200000; i++) print "the cat sat" }' > much  # larger than the read buffers
@@ -78,6 +78,7 @@ for end in "SEGV 3" "KILL 4" "TERM 1"; do
   [ "$status" -eq "${end#* }" ] || fail "expected exit status ${end#* } after $signal; found $status"
   expect_stderr "SentencePiece's trainer: expected "
   expect_stderr "found a process that ended by signal "
+  record_error "$status" err "mh-prep vocab --type bpe --size 40 text -o model, whose trainer ends by SIG$signal"
 done
 for signal in TERM KILL INT; do
   start_training
@@ -92,4 +93,4 @@ for signal in TERM KILL INT; do
   done
   case "$state" in "" | Z | X) ;; *) fail "the child outlives its parent after $signal: $state" ;; esac
 done
-[ ! -e model ] || fail "a killed run left a file"
+[ ! -e model ] || fail "expected no file of a killed process; found one"

@@ -21,20 +21,20 @@ expect_stdout '"unanswerable":false'; expect_stdout '"wordpiece":"vocab.txt"'
 # vocab.txt converted to a vocabulary of this project gives the same shard.
 mh-prep vocab -q --type wordpiece --from vocab.txt > v
 mh-prep squad -q --vocab v a.json | zstd -dcq | cmp - <(zstd -dcq x.mhs)
-# Answers that are not at the stated position are refused if their share exceeds --missing-share.
+# Answers that are not at the stated position are refused if their share exceeds --missing-fraction.
 sed 's/"answer_start": 12/"answer_start": 13/' a.json > moved.json
 record 3 mh-prep squad --vocab v moved.json -o z.mhs
-record 0 mh-prep squad --vocab v --missing-share 0.4 moved.json -o moved.mhs
+record 0 mh-prep squad --vocab v --missing-fraction 0.4 moved.json -o moved.mhs
 mh-prep info moved.mhs | grep -q 'missing_answers	1' || fail "expected missing_answers 1 in the shard"
 # SQuAD 2.0: a file with unanswerable questions is refused without --unanswerable keep.
 sed 's/"answers": \[{"text": "Cafés", "answer_start": 12}\]/"answers": [], "is_impossible": true, "plausible_answers": [{"text": "x", "answer_start": 0}]/' a.json > two.json
 record 3 mh-prep squad --vocab v two.json -o z.mhs
 record 0 mh-prep squad --vocab v --unanswerable keep two.json -o two.mhs
-mh-prep info two.mhs | grep -q '"unanswerable":true' || fail "the shard does not say that questions may be impossible"
+mh-prep info two.mhs | grep -q '"unanswerable":true' || fail "expected '\"unanswerable\":true' in the header of the shard; found none"
 # Errors about files name the file, and the byte of damaged JSON. No error leaves a partial file.
 record 3 mh-prep squad --vocab v a.json a.json -o z.mhs
 head -c 300 a.json > cut.json
-expect 3 mh-prep squad --vocab v cut.json -o z.mhs;       expect_stderr "cut.json:5: byte 300 of the file"
+expect 3 mh-prep squad --vocab v cut.json -o z.mhs;       expect_stderr "cut.json: byte 300:"
 sed 's/"answer_start": 12/"answer_start": 99/' a.json > far.json
 record 3 mh-prep squad --vocab v far.json -o z.mhs
 printf 'who won\n' > text
@@ -46,7 +46,8 @@ record 3 mh-prep squad --vocab v missing.json -o z.mhs
 record 2 mh-prep squad a.json
 record 2 mh-prep squad --vocab v a.json -o a.json
 record 2 mh-prep squad --vocab v --unanswerable drop a.json
-record 2 mh-prep squad --vocab v --missing-share 2 a.json
+record 2 mh-prep squad --vocab v --missing-fraction 2 a.json
+record 2 mh-prep squad --vocab v --missing-share 0.4 a.json
 python3 -c 'import json; json.dump({"data": [{"paragraphs": [{"context": "team", "qas": [
   {"id": "q" * (1 << 20), "question": "who", "answers": [{"text": "team", "answer_start": 0}]}]}]}]}, open("wide.json", "w"))'
 expect 3 mh-prep squad --vocab v wide.json -o z.mhs; expect_stderr "at most 1048576 bytes for the id and the answers"

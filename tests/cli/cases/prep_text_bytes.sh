@@ -31,7 +31,7 @@ printf '#version: 0.2\na b\ncaf\xc3\n\xa9 b\n' > broken.codes
 record 3 mh-prep vocab --type subword-nmt --codes broken.codes text -o none
 record 3 mh-prep codes broken.codes
 record 3 mh-prep lm --vocab word.vocab - -o none < broken
-[ ! -e none ] || fail "a refused run left a file"
+[ ! -e none ] || fail "expected no file after an error; found one"
 # A byte vocabulary encodes bytes that are not UTF-8.
 mh-prep vocab -q --type byte broken > byte.vocab
 mh-prep lm -q --vocab byte.vocab broken | mh-prep cat - | cmp - broken

@@ -53,7 +53,7 @@ printf 'a ab <tool>abc 1234<|end|>\n\303\251\n\n' > text
 expect 0 mh-prep lm --vocab plain text -o s; expect_stderr "3 lines"
 mh-prep cat s | cmp - text
 "$token_ids" plain < text > ids
-printf '97 257 32 261 258 32 49 50 51 52 60 124 101 110 100 124 62 \n195 169 \n\n' | diff - ids || fail "token-ids printed wrong token ids"
+printf '97 257 32 261 258 32 49 50 51 52 60 124 101 110 100 124 62 \n195 169 \n\n' | diff - ids || fail "expected the token ids of the merges"
 mh-prep cat --ids s | head -1 | grep -q " 259$" || fail "expected the token 259, <|begin|>, at the end of the first line"
 # The folder states that no token precedes a text, so eos_token ends a line.
 expect 0 mh-prep lm --vocab f text -o s

@@ -6,7 +6,7 @@ grep -q '^lowercase yes$' lower && grep -q '^strip_accents yes$' lower || fail "
 mh-prep lm --vocab lower text -o t.mhs 2>err
 expect_stderr "3 lines, 13 tokens, 5 unknown"
 mh-prep cat --ids t.mhs > out
-[ "$(cat out)" = "$(printf '7 8 9 6 4\n4\n2 2 2 2 7 2 4')" ] || fail "mh-prep lm wrote the wrong token ids $(cat out)"
+[ "$(cat out)" = "$(printf '7 8 9 6 4\n4\n2 2 2 2 7 2 4')" ] || fail "expected the ids of un, ##aff, ##able and . in line 1; found $(cat out)"
 [ "$(mh-prep cat t.mhs)" = "$(printf 'unaffable .\n\n[UNK] [UNK] [UNK] [UNK] un [UNK]')" ] || fail "mh-prep cat printed the wrong text $(mh-prep cat t.mhs)"
 expect 0 mh-prep info t.mhs; expect_stdout "tokenizer	wordpiece"
 mh-prep codes lower | cmp - vocab.txt
@@ -75,7 +75,7 @@ record 3 mh-prep lm --vocab lower nul -o y
 sed 's/^lowercase yes/lowercase perhaps/' lower > odd
 record 3 mh-prep lm --vocab odd text -o y
 golden_record refused
-[ ! -e y ] || fail "a refused run left a file"
+[ ! -e y ] || fail "expected no file after an error; found one"
 # If the package `tokenizers` is installed, it gives the same tokens.
 needs_peers
 PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 -c 'import tokenizers' 2>/dev/null || skip "Python lacks tokenizers"

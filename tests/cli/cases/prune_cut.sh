@@ -7,8 +7,8 @@ train() {
   local sets=() key out=$1
   shift
   for key in "$@"; do sets+=(--set "$key"); done
-  mh-train -q --train t.mhs --valid t.mhs --out "$out" --set model.layers=2 --set model.width=32 --set model.ffn=32 --set attention.heads=4 \
-    --set train.batch.block=32 --set train.batch.tokens=128 --set train.length=4u "${sets[@]}"
+  mh-train -q --train t.mhs --valid t.mhs --out "$out" --set model.layers=2 --set model.width=32 --set model.ffn_dim=32 --set attention.heads=4 \
+    --set train.batch.sequence_length=32 --set train.batch.tokens=128 --set train.length=4u "${sets[@]}"
 }
 train run
 model=run/best.safetensors

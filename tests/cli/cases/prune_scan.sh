@@ -7,7 +7,7 @@ mh-prep lm --vocab v text -o t.mhs 2>/dev/null
 make_text 150 | sed 's/w1/v1/g' > other
 mh-prep vocab other > v2 2>/dev/null
 mh-prep lm --vocab v2 other -o other.mhs 2>/dev/null
-printf '[model]\nlayers = 2\nwidth = 16\nffn = 16\n[attention]\nheads = 4\n[train]\nbatch.block = 16\nbatch.tokens = 64\nlength = "8u"\nlr = 0.01\n' > c.toml
+printf '[model]\nlayers = 2\nwidth = 16\nffn_dim = 16\n[attention]\nheads = 4\n[train]\nbatch.sequence_length = 16\nbatch.tokens = 64\nlength = "8u"\nlr = 0.01\n' > c.toml
 mh-train -q --config c.toml --train t.mhs --out run
 mh-train -q --config c.toml --train t.mhs --out mixed --set attention.mixer=mixhead-a
 a=run/last.safetensors b=mixed/last.safetensors
@@ -57,7 +57,7 @@ mh-prune scan -q $a t.mhs > plain
 cmp piped plain
 cat $a | mh-prune scan -q - t.mhs > piped
 [ "$(wc -l < piped)" -eq 10 ] || fail "expected 10 lines for a model from a pipe"
-expect 0 mh-prune scan --blocks 5 --seed 3 --block 8 $a t.mhs
+expect 0 mh-prune scan --blocks 5 --seed 3 --sequence-length 8 $a t.mhs
 [ "$(awk 'NR == 2 {print $12}' out)" = 40 ] || fail "expected 40 tokens in five blocks of 8"
 # mh-prune rank sorts the heads by importance; the scores by ablation follow from the losses of the scan.
 expect 0 mh-prune rank --by ablation,random --format json $a t.mhs

@@ -113,7 +113,7 @@ words=$(sed 's/\([^ ]\)-\([^ ]\)/\1 - \2/g' newstest2014.tok.de | wc -w)
 grep -q "\"reference_tokens\":$words," bleu || fail "expected $words words of reference; found $(cat bleu)"
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 expect 0 mh-train -q --train train.mhs --valid valid.mhs --out run --threads 1 --set model.backbone=encoder-decoder --set model.layers=1 --set model.width=16 \
-  --set model.ffn=16 --set attention.heads=2 --set train.batch.block=512 --set train.batch.tokens=4096 --set train.lr=0.01 --set train.length=30u \
+  --set model.ffn_dim=16 --set attention.heads=2 --set train.batch.sequence_length=512 --set train.batch.tokens=4096 --set train.lr=0.01 --set train.length=30u \
   --set train.validation.metric=bleu --set train.validation.decode.tokenize=none --set train.validation.decode.smooth=none
 print_command Translation 'mh-eval run.avg.safetensors' | sed 's|run/avg|run/last|; s/mh-eval/& --format json --tokenize none --smooth none --compound-split/' > scored
 grep -q -- '--length-penalty 0.6' scored || fail "the page scores WMT14 without its length penalty"
@@ -132,7 +132,7 @@ for i in $(seq 20); do printf 'line %02d\303\251\n' "$i"; done > enwik8
 [ "$(wc -c < enwik8)" -eq 200 ] || fail "$(wc -c < enwik8) bytes"
 print_commands enwik8 '^head' 'whole' | sed 's/90000000/178/; s/10000000/22/; s/5000000/11/g' > route
 bash -euo pipefail route 2> log || fail "the commands for enwik8 failed: $(cat log)"
-mh-prep info train.mhs | grep -qx 'vocabulary	256' || fail "the vocabulary differs from that of skip-cross-head/table1"
+mh-prep info train.mhs | grep -qx 'vocabulary	256' || fail "expected the vocabulary of skip-cross-head/table1; found another"
 for s in train valid test; do
   mh-prep info $s.mhs | grep -qx "tokens	$(tr -d '\n' < $s | wc -c)" || fail "$s without line feeds: $(mh-prep info $s.mhs)"
   mh-prep info $s-whole.mhs | grep -qx "tokens	$(wc -c < $s)" || fail "$s: $(mh-prep info $s-whole.mhs)"

@@ -1,4 +1,4 @@
-# `./run test` adds up the totals of the programs that it starts, also of those in the background, and of those that these start.
+# `./run test` adds up the totals of the programs that it starts, also in the background, and of the programs that these programs start.
 # Its functions between the two comments below are read here without the commands of `run`.
 run_script=$ROOT/run
 sed -n '/^# The totals of all tests/,/^# Sets MH_DATA/p' "$run_script" > totals.sh

@@ -38,7 +38,7 @@ grep -q downloads clone.log && fail "expected no second download; found: $(cat c
 grep -q "meson failed" clone.log || fail "expected an error of meson; found: $(cat clone.log)"
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 # A second training in the same run folder is refused; the error has the process ID of the first training.
-mh-train -q --train t.mhs --valid t.mhs --out run --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.batch.block=16 \
+mh-train -q --train t.mhs --valid t.mhs --out run --set model.layers=1 --set model.width=16 --set model.ffn_dim=16 --set attention.heads=2 --set train.batch.sequence_length=16 \
   --set train.batch.tokens=64 --set train.length=100000u --set train.validation.every=50000u 2>/dev/null &
 pid=$!
 for _ in $(seq 200); do [ -s run/lock ] && break; sleep 0.05; done
@@ -47,5 +47,5 @@ expect_stderr "process $pid on $(hostname)"
 kill -9 "$pid"; wait "$pid" 2>/dev/null || true
 # The lock of a killed run does not block the next run in the folder.
 rm -rf run/*.safetensors run/checkpoints
-expect 0 mh-train -q --train t.mhs --out run --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 \
-  --set train.batch.block=16 --set train.batch.tokens=64 --set train.length=1u
+expect 0 mh-train -q --train t.mhs --out run --set model.layers=1 --set model.width=16 --set model.ffn_dim=16 --set attention.heads=2 \
+  --set train.batch.sequence_length=16 --set train.batch.tokens=64 --set train.length=1u

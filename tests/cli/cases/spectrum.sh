@@ -4,7 +4,7 @@ make_text 200 > text
 mh-prep vocab text > v 2>/dev/null
 mh-prep lm --vocab v text -o t.mhs 2>/dev/null
 small=(--config "$ROOT/configs/recipes/wikitext2-small.toml" --train t.mhs --valid t.mhs -q --set model.layers=2
-  --set model.width=16 --set attention.heads=2 --set train.batch.block=32 --set train.batch.tokens=128 --set train.length=4u)
+  --set model.width=16 --set attention.heads=2 --set train.batch.sequence_length=32 --set train.batch.tokens=128 --set train.length=4u)
 mh-train "${small[@]}" --out run
 mh-train "${small[@]}" --out mixed --set 'attention.mixer="mixhead-a"' --set 'attention.combiner="mae"' --set attention.mae.hidden=8
 model=run/best.safetensors mixed=mixed/best.safetensors
@@ -143,7 +143,7 @@ for row in csv.DictReader(open("kept/spectrum.tsv"), delimiter="\t"):
     # A point of the curve is a quotient of sums of at most n values; the errors in the mean of n points are independent.
     assert abs(curve.mean() - float(row["area"])) <= tolerance.chain_bound(n, largest_share)
     effective = numpy.exp(-(share * numpy.log(numpy.maximum(share, 1e-300))).sum(-1)).mean()
-    # With respect to a share s, the derivative of the entropy is at most |ln s| + 1; that of its exponential is `effective` times as large.
+    # With respect to a fraction s, the derivative of the entropy is at most |ln s| + 1; the derivative of its exponential is `effective` times as large.
     assert abs(effective - float(row["effective_rank"])) <= effective * n * error * largest_share * (1 - math.log(tolerance.FP32))
     stable = ((values ** 2).sum(-1) / values[:, 0] ** 2).mean()
     # With respect to σ and to σ_1, Σ σ² / σ_1² has the derivatives 2 σ / σ_1² and -2 Σ σ² / σ_1³.

@@ -3,8 +3,8 @@
 [ -n "$(command -v mh-swap || true)" ] || skip "mh-swap is not built"
 make_shards
 train() {
-  mh-train -q --train t.mhs --valid t.mhs --out "$1" --set model.layers=3 --set model.width=16 --set model.ffn=16 --set attention.heads=4 \
-    --set train.batch.block=16 --set train.batch.tokens=64 --set train.length=6u --set train.lr=0.01 "${@:2}"
+  mh-train -q --train t.mhs --valid t.mhs --out "$1" --set model.layers=3 --set model.width=16 --set model.ffn_dim=16 --set attention.heads=4 \
+    --set train.batch.sequence_length=16 --set train.batch.tokens=64 --set train.length=6u --set train.lr=0.01 "${@:2}"
 }
 train run --set attention.mixer=mixhead-a
 m=run/best.safetensors s=run/last.safetensors

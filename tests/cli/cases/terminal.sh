@@ -63,8 +63,8 @@ on_terminal 3 mh-prep glue --task sst2 --wordpiece vocab.txt --text missing colu
 # Control characters in names of models and tensors, in generated tokens, and in texts of a configuration.
 escapes=("${all[@]}")
 m="model$hostile.safetensors"
-mh-train -q --threads 1 --train char.mhs --out run --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 \
-  --set train.batch.block=8 --set train.batch.tokens=8 --set train.length=1u
+mh-train -q --threads 1 --train char.mhs --out run --set model.layers=1 --set model.width=16 --set model.ffn_dim=16 --set attention.heads=2 \
+  --set train.batch.sequence_length=8 --set train.batch.tokens=8 --set train.length=1u
 cp run/last.safetensors "$m"
 on_terminal 0 mh-eval -q "$m" char.mhs
 on_terminal 0 mh-spectrum -q "$m" --of output-value

@@ -13,19 +13,19 @@ backbone = "$backbone"
 positions = "$positions"
 layers = 1
 width = 32
-ffn = 16
+ffn_dim = 16
 input_cutoffs = [8, 48]
 output_cutoffs = [8, 48]
 cutoff_factor = $factor
 tied_projections = true
-project_head = $head
+first_band_projection = $head
 output_bias = $head
 dropout_tail = 0.2
 [attention]
 heads = 2
 [train]
 length = "24u"
-batch.block = 4
+batch.sequence_length = 4
 batch.tokens = 16
 batch.micro_tokens = 8
 checkpoint.every = "12u"
@@ -61,8 +61,8 @@ expect_refused "model.tied: expected equal model.input_cutoffs" --set 'model.out
 expect_refused "model.tied_projections: expected equal model.input_cutoffs" --set 'model.output_cutoffs=[8]' --set model.tied=false
 expect_refused "model.tied_projections: expected an adaptive softmax" --set model.cutoff_factor=1
 expect_refused "model.cutoff_factor: expected a factor that leaves the last band" --set model.cutoff_factor=16
-expect_refused "model.project_head: expected an adaptive softmax" --set model.cutoff_factor=1 --set model.tied_projections=false \
-  --set model.project_head=true
+expect_refused "model.first_band_projection: expected an adaptive softmax" --set model.cutoff_factor=1 --set model.tied_projections=false \
+  --set model.first_band_projection=true
 expect_refused "model.dropout_tail: expected an adaptive softmax" --set 'model.output_cutoffs=[]' --set model.tied=false \
   --set model.tied_projections=false
 expect_refused "model.output_soft_cap: expected a full softmax" --set model.output_soft_cap=30

@@ -1,7 +1,7 @@
 # Invalid configurations and data: the message states what was expected and found, with the right exit status.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 make_shards
-printf '[model]\nlayers = 1\nwidth = 16\nffn = 16\n[attention]\nheads = 2\n[train]\nbatch.block = 16\nbatch.tokens = 64\nlength = "4u"\n' > c.toml
+printf '[model]\nlayers = 1\nwidth = 16\nffn_dim = 16\n[attention]\nheads = 2\n[train]\nbatch.sequence_length = 16\nbatch.tokens = 64\nlength = "4u"\n' > c.toml
 record_refused() { record "$1" mh-train --config c.toml --train t.mhs --out run "${@:2}"; [ ! -d run ] || fail "expected no output folder after an error; found one"; }
 record_refused 2 --set train.lrr=1
 record_refused 2 --set model.layers=two
@@ -79,7 +79,7 @@ expect 2 mh-train --dry-run --config c.toml
 # Keys that contradict each other, or need a validation shard, another model or a GPU.
 expect_refused() { expect 2 mh-train --config c.toml --train t.mhs --out no "$@"; [ ! -d no ] || fail "expected no output folder after an error; found one"; }
 expect_refused --set train.batch.micro_tokens=8
-expect_refused --set train.batch.micro_tokens=32 --set train.batch.long_block=64 --set train.batch.long_from=2u
+expect_refused --set train.batch.micro_tokens=32 --set train.batch.long_sequence_length=64 --set train.batch.long_from=2u
 expect_refused --set 'train.optimizer.betas=[0.9]'
 expect_refused --set 'train.optimizer.betas=[0.9, 1]'
 expect_refused --set train.schedule.rule=cyclic-cosine
@@ -88,7 +88,7 @@ expect_refused --set train.validation.patience=2
 expect_refused --set train.checkpoint.retain_by=best --set train.checkpoint.retain=2
 expect_refused --set train.batch.rows=4
 expect_refused --set train.batch.bucket_updates=4
-expect_refused --set train.batch.long_block=32 --set train.batch.long_from=2u
+expect_refused --set train.batch.long_sequence_length=32 --set train.batch.long_from=2u
 expect_refused --valid t.mhs --set train.validation.metric=accuracy
 expect_refused --device cpu --set train.cuda_graph=true
 # A missing shard, paths that are not UTF-8, and output folders that cannot be made or locked.

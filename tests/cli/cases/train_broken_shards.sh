@@ -4,8 +4,8 @@ printf 'one two\nthree\n' > text
 mh-prep vocab -q --type word text > v
 mh-prep lm -q --vocab v text -o whole.mhs
 mh-prep translation -q --vocab v text text -o pairs.mhs
-train="mh-train --train x.mhs --out run --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 \
-  --set train.batch.block=2 --set train.batch.tokens=2 --set train.length=1u"
+train="mh-train --train x.mhs --out run --set model.layers=1 --set model.width=16 --set model.ffn_dim=16 --set attention.heads=2 \
+  --set train.batch.sequence_length=2 --set train.batch.tokens=2 --set train.length=1u"
 # expect_refused MESSAGE CODE: mh-train must refuse, with MESSAGE, a shard whose parts the Python CODE changes.
 expect_refused() { python3 -B "$ROOT/tests/cli/shard_bytes.py" whole.mhs x.mhs "$2"; expect 3 $train; expect_stderr "$1"; }
 expect_refused 'the seek table descriptor 0; found 1' 's.descriptor = 1'

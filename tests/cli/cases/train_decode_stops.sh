@@ -5,9 +5,9 @@ make_text 80 | awk 'NF' > s
 sed 's/w/v/g' s > t
 mh-prep vocab s t > v 2>/dev/null
 mh-prep translation -q --vocab v s t -o p.mhs
-printf '[model]\nbackbone = "encoder-decoder"\nlayers = 1\nwidth = 32\nffn = 32\ndropout_ffn = 0.1\n[attention]\nheads = 4\n' > c.toml
+printf '[model]\nbackbone = "encoder-decoder"\nlayers = 1\nwidth = 32\nffn_dim = 32\ndropout_ffn = 0.1\n[attention]\nheads = 4\n' > c.toml
 # The translation of the validation set takes far longer than the updates.
-printf '[train]\nbatch.block = 16\nbatch.tokens = 300\nlr = 0.005\nlength = "8u"\nvalidation.every = "2u"\nvalidation.metric = "bleu"\n' >> c.toml
+printf '[train]\nbatch.sequence_length = 16\nbatch.tokens = 300\nlr = 0.005\nlength = "8u"\nvalidation.every = "2u"\nvalidation.metric = "bleu"\n' >> c.toml
 printf 'checkpoint.retain = 2\ncheckpoint.retain_by = "best"\n[train.validation.decode]\nbeam = 10\nmin_length = 60\nmax_length_a = 0\nmax_length_b = 80\n' >> c.toml
 start=(mh-train -q --threads 1 --config c.toml --train p.mhs --valid p.mhs --out)
 check_killed_run 0.6 valid_bleu "${start[@]}"

@@ -9,15 +9,15 @@ cat > lm.toml <<'C'
 [model]
 layers = 2
 width = 16
-ffn = 32
+ffn_dim = 32
 [attention]
 heads = 4
 [train]
-batch.block = 16
+batch.sequence_length = 16
 batch.tokens = 64
 length = "2u"
 C
-printf '[model]\nbackbone = "encoder-decoder"\nencoder-decoder.encoder_layers = 2\nlayers = 1\nwidth = 16\nffn = 32\n[attention]\nheads = 4\n[train]\nlength = "2e"\n' > mt.toml
+printf '[model]\nbackbone = "encoder-decoder"\nencoder-decoder.encoder_layers = 2\nlayers = 1\nwidth = 16\nffn_dim = 32\n[attention]\nheads = 4\n[train]\nlength = "2e"\n' > mt.toml
 golden dry-run 0 mh-train --dry-run --config lm.toml --train t.mhs
 golden dry-run-json 0 mh-train --dry-run --format json --config lm.toml --train t.mhs
 golden dry-run-translation-json 0 mh-train --dry-run --format json --config mt.toml --train p.mhs

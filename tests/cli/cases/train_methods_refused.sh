@@ -3,11 +3,11 @@
 make_text 200 > text
 mh-prep vocab text > v 2>/dev/null
 mh-prep lm --vocab v text -o t.mhs 2>/dev/null
-printf '[model]\nlayers = 1\nwidth = 16\nffn = 16\n[attention]\nheads = 2\n[train]\nbatch.block = 16\nbatch.tokens = 64\nlength = "4u"\n' > c.toml
+printf '[model]\nlayers = 1\nwidth = 16\nffn_dim = 16\n[attention]\nheads = 2\n[train]\nbatch.sequence_length = 16\nbatch.tokens = 64\nlength = "4u"\n' > c.toml
 expect_refused() {
   expect 2 mh-train --config c.toml --train t.mhs --out run "${@:2}"
   expect_stderr "$1"
-  [ ! -d run ] || fail "a folder is left"
+  [ ! -d run ] || fail "expected no folder after an error; found one"
 }
 r=train.procedures.head-rotation
 expect_refused "a shard to rank heads on" --set $r.mode=hard
@@ -36,10 +36,10 @@ expect_refused "attention.combiner = \"alphas\"" --set train.regularisers.nuclea
 expect_refused "a mixer with a learned matrix" --set train.regularisers.orthogonal-mixing.weight=1
 expect_refused "a model with learned gates" --set train.procedures.block-coordinate.every=5
 expect_refused "a model with learned gates" --set train.procedures.block-coordinate.every=5 --set attention.combiner=mae --set attention.mae.gate=uniform
-expect_refused "less than 2, the number of heads" --set attention.combiner=mae --set attention.mae.drop=2
+expect_refused "less than 2, the number of heads" --set attention.combiner=mae --set attention.mae.omitted_heads=2
 expect_refused "lets gates read later tokens" --set attention.combiner=mae --set attention.mae.mean=full
 expect_refused "attention.combiner = \"mixture-of-heads\"" --set train.regularisers.head-balance.weight=1
-expect_refused "at most 2, the number of heads, as the sum of attention.mixture-of-heads.shared" --set attention.combiner=mixture-of-heads --set attention.mixture-of-heads.chosen=1
+expect_refused "at most 2, the number of heads, as the sum of attention.mixture-of-heads.shared_heads" --set attention.combiner=mixture-of-heads --set attention.mixture-of-heads.chosen_heads=1
 expect_refused "an even number of score heads" --set attention.mixer=differential --set attention.heads=1
 # A list of combiners has each name once, no default, and a combiner that mixes heads at its end only.
 expect_refused "each combiner once" --set 'attention.combiner=["gates","gates"]'
@@ -48,15 +48,15 @@ expect_refused "no combiner after 'alphas', which mixes heads" --set 'attention.
 # Blocks longer than the maximum length of a synthesizer are refused.
 for s in synthesizer-dense synthesizer-random; do
   long="--set attention.score=$s --set attention.$s.length=12"
-  expect_refused "at most attention.$s.length, 12 tokens" $long; expect_stderr "train.batch.block"
-  expect_refused "train.validation.block" --valid t.mhs $long --set train.batch.block=12 --set train.validation.block=13
-  expect 0 mh-train --dry-run --config c.toml --train t.mhs $long --set train.batch.block=12
+  expect_refused "at most attention.$s.length, 12 tokens" $long; expect_stderr "train.batch.sequence_length"
+  expect_refused "train.validation.sequence_length" --valid t.mhs $long --set train.batch.sequence_length=12 --set train.validation.sequence_length=13
+  expect 0 mh-train --dry-run --config c.toml --train t.mhs $long --set train.batch.sequence_length=12
 done
 # Head rotation requires skip-retain.until=0u.
 xl="--set model.backbone=transformer-xl --set model.positions=none --set attention.score=relative"
 expect_refused "0u together with train.procedures.head-rotation, since skip-retain restores the best weights" --valid t.mhs $xl --set train.procedures.skip-retain.until=2u --set train.validation.every=1u --set $r.mode=random --set $r.k=1 --set model.layers=2
 # Refuses frozen gates if a pass would train only the gates, and parameter groups without effect or with invalid keys.
-gates=(--set attention.combiner=mae --set train.procedures.block-coordinate.first=1 --set "train.groups.g.match=['*.gate.*']" --set train.length=2e)
+gates=(--set attention.combiner=mae --set train.procedures.block-coordinate.first_gate_epoch=1 --set "train.groups.g.match=['*.gate.*']" --set train.length=2e)
 expect_refused "only frozen parameters in pass 1 (counted from 1) of 2" "${gates[@]}" --set train.groups.g.frozen=true
 expect_refused "only frozen parameters" "${gates[@]}" --set train.groups.g.freeze_until=1000u
 expect_refused "train.groups.g: expected either frozen = true or keys that affect updates, such as lr; found frozen = true with lr" "${gates[@]}" --set train.groups.g.frozen=true --set train.groups.g.lr=1
@@ -93,8 +93,8 @@ expect_dry_run_refused "0, or mode = \"soft\"" --set $r.mode=manual --set "$r.pa
   --set $r.t_max=1
 expect_dry_run_refused "t_max: expected 0 unless the mode is 'soft'" --set $r.mode=random --set $r.k=1 --set $r.t_max=1
 expect_dry_run_refused "unknown regulariser 'overlap'" --set train.regularisers.columns.type=overlap
-expect_dry_run_refused "unknown regulariser 'columns'" --set train.regularisers.columns.of=columns
-expect 0 mh-train --dry-run --config c.toml --train t.mhs --set train.regularisers.columns.type=subspace-overlap --set train.regularisers.columns.of=columns
+expect_dry_run_refused "unknown regulariser 'columns'" --set train.regularisers.columns.subspace=columns
+expect 0 mh-train --dry-run --config c.toml --train t.mhs --set train.regularisers.columns.type=subspace-overlap --set train.regularisers.columns.subspace=columns
 expect_dry_run_refused "only frozen parameters in pass 1 (counted from 1) of 2" "${gates[@]}" --set train.groups.g.frozen=true
 with_group expect_dry_run_refused "train.groups.a.momentum" --set train.groups.a.momentum=0.5
 with_group expect_dry_run_refused "found all matching parameters in earlier groups: a" --set "train.groups.b.match=['*.query.*']" \

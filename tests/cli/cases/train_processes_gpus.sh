@@ -6,7 +6,7 @@
 statuses=()  # set by wait_for_processes
 unset CUDA_VISIBLE_DEVICES
 make_character_shards 60
-{ print_small_model; printf '[attention]\nheads = 4\n[train]\nlength = "2u"\nbatch.block = 16\nbatch.tokens = 64\n'; } > c.toml
+{ print_small_model; printf '[attention]\nheads = 4\n[train]\nlength = "2u"\nbatch.sequence_length = 16\nbatch.tokens = 64\n'; } > c.toml
 train=(mh-train -q --threads 1 --config c.toml --train t.mhs --out run)
 # The following commands need a C compiler, which a machine may lack.
 needs_peers

@@ -16,14 +16,14 @@ heads = 4
 dropout = 0.1
 [train]
 length = "24u"
-batch.block = 16
+batch.sequence_length = 16
 batch.tokens = 160
 lr = 0.003
 log_every = "4u"
 timeout = 60
 T
 train=(mh-train --threads 1 -q --config c.toml)
-pairs=("${train[@]}" --train p.mhs --set model.backbone=encoder-decoder --set train.batch.block=64 --set train.batch.tokens=600)
+pairs=("${train[@]}" --train p.mhs --set model.backbone=encoder-decoder --set train.batch.sequence_length=64 --set train.batch.tokens=600)
 texts=("${train[@]}" --train t.mhs --config "$ROOT/configs/methods/mae.toml" --set attention.mae.hidden=8)
 
 expect 0 "${pairs[@]}" --out one
@@ -57,7 +57,7 @@ same_tensors streams/last.safetensors streams-resumed/last.safetensors
 dry_run=(mh-train --dry-run --format json --config c.toml --set train.length=1e)
 expect 0 "${dry_run[@]}" --processes 3 --train t.mhs; expect_stdout '"rows_per_process":4,'
 expect 0 "${dry_run[@]}" --processes 3 --set model.backbone=bert --set model.vocabulary_rows=30 --set train.batch.rows=7; expect_stdout '"rows_per_process":3,'
-expect 0 "${dry_run[@]}" --processes 2 --train p.mhs --set model.backbone=encoder-decoder --set train.batch.block=64 --set train.batch.tokens=600
+expect 0 "${dry_run[@]}" --processes 2 --train p.mhs --set model.backbone=encoder-decoder --set train.batch.sequence_length=64 --set train.batch.tokens=600
 python3 - <<'P' || fail "expected the mean number of pairs of an update, divided by 2; found $(cat out)"
 import json
 

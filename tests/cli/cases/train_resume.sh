@@ -8,7 +8,7 @@ cat > c.toml <<'T'
 [model]
 layers = 2
 width = 64
-ffn = 128
+ffn_dim = 128
 dropout_embedding = 0.1
 dropout_attention = 0.1
 dropout_activation = 0.1
@@ -18,7 +18,7 @@ heads = 4
 dropout = 0.1
 [train]
 length = "400u"
-batch.block = 16
+batch.sequence_length = 16
 batch.tokens = 256
 batch.micro_tokens = 128
 lr = 0.003

@@ -5,7 +5,7 @@ mh-prep vocab text > v 2>/dev/null
 mh-prep lm --vocab v text -o t.mhs 2>/dev/null
 make_text 300 | tail -n 200 > other
 mh-prep lm --vocab v other -o o.mhs 2>/dev/null
-printf '[model]\nlayers = 1\nwidth = 16\nffn = 16\n[attention]\nheads = 2\n[train]\nbatch.block = 16\nbatch.tokens = 64\nlength = "6u"\n' > c.toml
+printf '[model]\nlayers = 1\nwidth = 16\nffn_dim = 16\n[attention]\nheads = 2\n[train]\nbatch.sequence_length = 16\nbatch.tokens = 64\nlength = "6u"\n' > c.toml
 expect 0 mh-train --config c.toml --train t.mhs --valid t.mhs --out run
 cp run/config.toml config
 for edit in 's/^heads = 2/heads = 4/' 's/^seed = 1/seed = 9/' 's/^tokens = 64/tokens = 128/'; do

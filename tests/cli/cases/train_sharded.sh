@@ -13,7 +13,7 @@ dropout_ffn = 0.1
 heads = 4
 [train]
 length = "12u"
-batch.block = 16
+batch.sequence_length = 16
 batch.tokens = 96
 lr = 0.003
 optimizer.clip_norm = 1.0
@@ -71,7 +71,7 @@ assert whole["bytes_sent_per_update"] == 2 * 4 * n * 2 // 3, whole
 assert sharded["bytes_sent_per_update"] == 3 * 4 * n * 2 // 3, sharded
 bf16 = report("train.shard=optimizer", "train.precision=bf16")["bytes_sent_per_update"]
 assert (2 * 4 + 2) * n * 2 // 3 < bf16 < 3 * 4 * n * 2 // 3, (bf16, n)
-large = ("model.width=512", "model.ffn=2048", "model.layers=6")
+large = ("model.width=512", "model.ffn_dim=2048", "model.layers=6")
 saved = report(*large)["memory_bytes"] - report(*large, "train.shard=optimizer")["memory_bytes"]
 m = report(*large)["trained_parameters"]
 assert 8 * m * 2 // 3 - 2 * (25 << 20) - 8 <= saved <= 8 * m * 2 // 3, (saved, m)

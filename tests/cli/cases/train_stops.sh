@@ -4,7 +4,7 @@
 make_text 300 > text
 mh-prep vocab text > v 2>/dev/null
 mh-prep lm --vocab v text -o t.mhs 2>/dev/null
-printf '[model]\nlayers = 1\nwidth = 16\nffn = 16\n[attention]\nheads = 2\n[train]\nbatch.block = 16\nbatch.tokens = 64\nlength = "100ku"\ncheckpoint.every = "5u"\n' > c.toml
+printf '[model]\nlayers = 1\nwidth = 16\nffn_dim = 16\n[attention]\nheads = 2\n[train]\nbatch.sequence_length = 16\nbatch.tokens = 64\nlength = "100ku"\ncheckpoint.every = "5u"\n' > c.toml
 mh-train --config c.toml --train t.mhs --out run --set train.log_every=1ku 2>log &
 pid=$!
 for _ in $(seq 100); do [ ! -f run/last.safetensors ] || break; sleep 0.1; done

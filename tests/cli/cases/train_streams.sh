@@ -11,7 +11,7 @@ include = ["$ROOT/configs/backbones/transformer-xl.toml"]
 [model]
 layers = 3
 width = 32
-ffn = 64
+ffn_dim = 64
 transformer-xl.memory = 24
 dropout_ffn = 0.1
 [attention]
@@ -19,12 +19,12 @@ heads = 4
 [train]
 batch.order = "streams"
 length = "300u"
-batch.block = 16
+batch.sequence_length = 16
 batch.tokens = 128
 batch.micro_tokens = 64
 lr = 0.003
 optimizer.clip_norm = 0.25
-validation.block = 8
+validation.sequence_length = 8
 validation.every = "15u"
 checkpoint.every = "9u"
 log_every = "4u"
@@ -62,7 +62,7 @@ log = [json.loads(l) for l in open("whole/log.jsonl")]
 best = min(l["valid_nll"] for l in log if "valid_nll" in l)
 open("best", "w").write(repr(best))
 P
-expect 0 mh-eval --format json --block 8 --memory 32 $m v.mhs
+expect 0 mh-eval --format json --sequence-length 8 --memory 32 $m v.mhs
 with_tolerance - <<'P'
 import json, tolerance
 score = json.load(open("out"))
@@ -78,17 +78,17 @@ expect 2 mh-eval --memory 0 --streams 4 $m v.mhs
 expect 2 mh-eval --set model.layers=4 $m v.mhs
 expect 2 mh-eval --set train.lr=4 $m v.mhs
 expect 2 mh-eval --set model.mem=4 $m v.mhs
-mh-train -q --train t.mhs --out plain --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 \
-  --set train.batch.block=16 --set train.batch.tokens=64 --set train.length=1u
+mh-train -q --train t.mhs --out plain --set model.layers=1 --set model.width=16 --set model.ffn_dim=16 --set attention.heads=2 \
+  --set train.batch.sequence_length=16 --set train.batch.tokens=64 --set train.length=1u
 expect 2 mh-eval --memory 9 plain/last.safetensors v.mhs; expect_stderr "0 for a model without a memory"
 # mh-train refuses options that contradict streams, memories or Skip-Retain.
 expect_refused() { expect 2 mh-train --config c.toml --train t.mhs --out new "${@:2}"; expect_stderr "$1"; [ ! -d new ] || fail "expected no output folder after an error; found one"; }
 expect_refused "train.batch.order" --valid v.mhs --set train.batch.order=blocks
 expect_refused "streams, the number of tokens in the text" --valid v.mhs --set train.batch.tokens=1000000
-expect_refused "train.validation.block" --valid v.mhs --set train.validation.block=100
+expect_refused "train.validation.sequence_length" --valid v.mhs --set train.validation.sequence_length=100
 expect_refused "train.validation.memory" --valid v.mhs --set model.transformer-xl.memory=0 --set train.validation.memory=4
 expect_refused "no --valid"
 expect_refused "no validation up to update" --valid v.mhs --set train.validation.every=200u
 expect_refused "skip layers" --valid v.mhs --set model.backbone=decoder --set model.transformer-xl.memory=0 --set model.output_bias=false --set attention.score=dot-product
-expect 2 mh-train --resume --out whole --set train.length=310u --set train.validation.block=4
+expect 2 mh-train --resume --out whole --set train.length=310u --set train.validation.sequence_length=4
 expect 2 mh-train --resume --out whole --set train.length=310u --set train.batch.order=blocks --set model.transformer-xl.memory=0

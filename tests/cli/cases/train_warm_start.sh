@@ -2,12 +2,12 @@
 # configuration file.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 make_shards
-printf '[model]\nlayers = 2\nwidth = 16\nffn = 16\n[attention]\nheads = 4\nmixer = "mixhead-a"\n[train]\nbatch.block = 16\nbatch.tokens = 64\nlr = 0.01\n' > c.toml
+printf '[model]\nlayers = 2\nwidth = 16\nffn_dim = 16\n[attention]\nheads = 4\nmixer = "mixhead-a"\n[train]\nbatch.sequence_length = 16\nbatch.tokens = 64\nlr = 0.01\n' > c.toml
 mh-train -q --config c.toml --train t.mhs --out first --set train.length=6u
 m=first/last.safetensors
 cp $m plain.safetensors
 if command -v mh-swap >/dev/null; then mh-swap -q $m --pairs decoder.self:0.1-1.2 -o plain.safetensors; fi
-go="--train t.mhs --set train.batch.block=16 --set train.batch.tokens=64 --set train.length=4u --set train.lr=0.01"
+go="--train t.mhs --set train.batch.sequence_length=16 --set train.batch.tokens=64 --set train.length=4u --set train.lr=0.01"
 
 # The run starts from the weights of the checkpoint: with a learning rate of nearly 0, its validation loss equals the
 # loss from mh-eval.

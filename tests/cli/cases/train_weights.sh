@@ -1,5 +1,6 @@
 # Training on several shards that are mixed by weight: a run that is killed by SIGKILL and resumed ends with the same
-# weights, bit for bit, as an uninterrupted run; two processes draw the rows of one; the log has the epochs of each shard.
+# weights, bit for bit, as an uninterrupted run; two processes draw the same rows as one process; the log has the epochs of
+# each shard.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 . "$ROOT/tests/cli/processes.sh"
 make_shards
@@ -11,13 +12,13 @@ cat > c.toml <<'T'
 [model]
 layers = 2
 width = 64
-ffn = 128
+ffn_dim = 128
 dropout_ffn = 0.1
 [attention]
 heads = 4
 [train]
 length = "400u"
-batch.block = 16
+batch.sequence_length = 16
 batch.tokens = 256
 batch.micro_tokens = 128
 lr = 0.003
@@ -85,10 +86,10 @@ expect 2 mh-train --resume --out alone --set train.length=4u --train t.mhs b.mhs
 mh-prep translation --vocab v text reversed -o p.mhs 2>/dev/null
 head -n 50 text > text50; head -n 50 reversed > reversed50
 mh-prep translation --vocab v text50 reversed50 -o q.mhs 2>/dev/null
-expect 0 mh-train $small --set model.backbone=encoder-decoder --set train.batch.block=32 \
+expect 0 mh-train $small --set model.backbone=encoder-decoder --set train.batch.sequence_length=32 \
   --set train.log_every=1u --set train.length=4u --set 'data.weights=[1, 1]' --train p.mhs q.mhs --out pairs
 [ "$(grep -c shard_epochs pairs/log.jsonl)" -eq 4 ] || fail "expected 4 lines with shard_epochs; found $(cat pairs/log.jsonl)"
-expect 0 mh-finetune --threads 1 --init alone/last.safetensors --set train.batch.block=16 --set train.batch.tokens=64 --set train.length=2u \
+expect 0 mh-finetune --threads 1 --init alone/last.safetensors --set train.batch.sequence_length=16 --set train.batch.tokens=64 --set train.length=2u \
   --train t.mhs b.mhs --set 'data.weights=[1, 3]' --out tuned
 expect_stderr "b.mhs with weight 0.7500"
 # Errors leave no folder.

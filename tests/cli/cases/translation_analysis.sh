@@ -13,11 +13,11 @@ backbone = "encoder-decoder"
 encoder-decoder.encoder_layers = 3
 layers = 2
 width = 16
-ffn = 16
+ffn_dim = 16
 [attention]
 heads = 4
 [train]
-batch.block = 40
+batch.sequence_length = 40
 batch.tokens = 400
 length = "8u"
 lr = 0.01
@@ -25,8 +25,8 @@ C
 mh-train -q --config c.toml --train p.mhs --out run
 mh-train -q --config c.toml --train p.mhs --out mixed --set 'attention.mixer="mixhead-a"' --set 'attention.combiner="mae"' \
   --set attention.mae.hidden=8 --set 'attention.encoder.self.mae.mean="full"'
-mh-train -q --train t.mhs --out lm --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=4 \
-  --set train.batch.block=16 --set train.batch.tokens=64 --set train.length=2u
+mh-train -q --train t.mhs --out lm --set model.layers=1 --set model.width=16 --set model.ffn_dim=16 --set attention.heads=4 \
+  --set train.batch.sequence_length=16 --set train.batch.tokens=64 --set train.length=2u
 m=run/last.safetensors mixed=mixed/last.safetensors lm=lm/last.safetensors
 
 # mh-prune scan, rank and curve treat each kind of attention separately, or together.
@@ -82,7 +82,7 @@ P
 expect 0 mh-prune scan --heads decoder.cross:0:1 cut.safetensors p.mhs
 expect 0 mh-spectrum cut.safetensors p.mhs --blocks 5 --kind decoder.cross
 [ "$(wc -l < out)" -eq 5 ] || fail "expected a header and the 4 heads of the only layer that has heads"
-expect 0 mh-train -q --from cut.safetensors --train p.mhs --out cut-run --set train.length=2u --set train.batch.block=40 \
+expect 0 mh-train -q --from cut.safetensors --train p.mhs --out cut-run --set train.length=2u --set train.batch.sequence_length=40 \
   --set train.batch.tokens=400
 expect 0 mh-eval cut-run/last.safetensors p.mhs
 
@@ -173,7 +173,7 @@ for tool in "mh-prune scan" "mh-prune rank --by taylor" mh-spectrum "mh-swap rep
   expect_stderr "mh-prep lm"
   expect_refused 3 $tool $m other.mhs
   expect_stderr "the target vocabulary"
-  for option in "--block 8" "--context 4" "--memory 4" "--streams 2" "--begin block"; do
+  for option in "--sequence-length 8" "--context 4" "--memory 4" "--streams 2" "--begin block"; do
     expect_refused 2 $tool $option $m p.mhs
     expect_stderr "only a text supports this option"
   done

@@ -4,7 +4,7 @@
 make_text 200 > text
 mh-prep vocab -q text > v
 mh-prep lm -q --vocab v text -o t.mhs
-mh-train -q --train t.mhs --out run --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.batch.block=16 \
+mh-train -q --train t.mhs --out run --set model.layers=1 --set model.width=16 --set model.ffn_dim=16 --set attention.heads=2 --set train.batch.sequence_length=16 \
   --set train.batch.tokens=64 --set train.length=1u
 m=run/last.safetensors
 mkfifo input
@@ -25,6 +25,7 @@ expect_truncated_refused() {
   [ "$status" -eq 3 ] || fail "expected exit status 3; found $status: ${*:3}"
   expect_stderr "short: expected a file that keeps its size while the tool reads it; found a file that another program has shortened; restore the file"
   [ "$(wc -l < err)" -eq 1 ] || fail "expected one line on stderr: ${*:3}"
+  record_error 3 err "${*:3}"
   [ ! -e none ] && [ "$(echo ./none.part*)" = './none.part*' ] || fail "expected no output: ${*:3}"
 }
 mh-convert -q --average $m --dtype bfloat16 -o narrow

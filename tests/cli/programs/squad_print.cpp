@@ -18,6 +18,7 @@
 
 #include "metrics/answers.h"
 #include "metrics/predictions.h"
+#include "text/records/questions.h"
 #include "text/records/whole_shard.h"
 #include "text/tokenizers.h"
 
@@ -26,7 +27,7 @@ using namespace mh;
 namespace {
 
 text::Questions questions_of(const std::string& path, const text::WindowOptions& options) {
-  const text::WholeShard shard = text::read_whole_shard(path, io::kQuestionsKind);
+  const text::WholeShard shard = text::read_whole_shard(path, text::kQuestionsKind);
   const text::Tokenizers tokenizers = text::tokenizers_of(shard.header, path);
   return {text::sequences_of(shard),     shard.header, text::require_wordpiece(*tokenizers.target, path), options,
           text::QuestionUse::prediction, path};

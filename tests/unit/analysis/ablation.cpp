@@ -88,7 +88,7 @@ TEST_CASE("scoring many ablated models in one pass over the text gives the score
           "[ablation]") {
   const auto text = make_text(41);
   for (const std::string attention :
-       {"", "mixer = 'mixhead-a'\n", "mixer = 'mixhead-b'\n", "mixer = 'mixhead-a'\nmixhead-a.on = 'logits'\n",
+       {"", "mixer = 'mixhead-a'\n", "mixer = 'mixhead-b'\n", "mixer = 'mixhead-a'\nmixhead-a.mixer_input = 'logits'\n",
         "mixer = 'talking-heads'\n", "combiner = 'alphas'\n", "mixer = 'mixhead-b'\ncombiner = 'alphas'\n",
         "combiner = 'mae'\n", "combiner = 'gates'\n", "combiner = ['gates', 'mae']\n", "combiner = ['mae', 'alphas']\n",
         "pairing = 'cross-head'\n"})
@@ -97,7 +97,7 @@ TEST_CASE("scoring many ablated models in one pass over the text gives the score
       INFO(backbone << attention);
       auto model = build_model(backbone, attention + (backbone.empty() ? "" : "score = 'relative'\n"));
       data::ScoringOptions scoring_options;
-      scoring_options.block = 6, scoring_options.streams = backbone.empty() ? 0 : 3;
+      scoring_options.sequence_length = 6, scoring_options.streams = backbone.empty() ? 0 : 3;
       scoring_options.batch = 2;
       const data::Text corpus = corpora::text_of(text, 0);
       check_against_reference({*model, corpus, scoring_options, SideSelection::whole});
@@ -123,7 +123,7 @@ TEST_CASE("scoring many ablated models in one pass is exact with parallel residu
         INFO(lines << backbone << attention);
         const auto model = build_model(lines + backbone, attention);
         data::ScoringOptions scoring_options;
-        scoring_options.block = 6, scoring_options.streams = backbone.empty() ? 0 : 3;
+        scoring_options.sequence_length = 6, scoring_options.streams = backbone.empty() ? 0 : 3;
         scoring_options.batch = 2;
         check_against_reference({*model, corpus, scoring_options, SideSelection::whole});
       }
@@ -136,7 +136,7 @@ TEST_CASE("ablating only score, value or output heads in layers with unequal hea
       build_model("", "mixer = 'mixhead-a'\nvalue_heads = 4\ncombiner = 'alphas'\noutput_heads = 5\n");
   const data::Text corpus = corpora::text_of(text, 0);
   AnalysisInput input{*unequal_model, corpus, {}};
-  input.scoring_options.block = 8, input.scoring_options.batch = 3;
+  input.scoring_options.sequence_length = 8, input.scoring_options.batch = 3;
   input.scoring_options = corpus.resolve(input.scoring_options, *unequal_model);
   CHECK(status_of([&] { all_heads(*unequal_model, input.side); }) == 2);
   for (const auto& [side, num_heads] :
@@ -153,7 +153,7 @@ TEST_CASE("scoring ablated models on sampled blocks of text with context or memo
   const data::Text corpus = corpora::text_of(text, 0);
   auto model = build_model("", "");
   data::ScoringOptions scoring_options;
-  scoring_options.block = 7, scoring_options.context = 3, scoring_options.sample.blocks = 5,
+  scoring_options.sequence_length = 7, scoring_options.context = 3, scoring_options.sample.blocks = 5,
   scoring_options.sample.seed = 3;
   check_against_reference({*model, corpus, corpus.resolve(scoring_options, *model)});
   auto transformer_xl = build_model("backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 9\n",
@@ -168,7 +168,7 @@ TEST_CASE("ablating a head that the model does not have is a usage error that st
   const auto text = make_text(20);
   const data::Text corpus = corpora::text_of(text, 0);
   data::ScoringOptions scoring_options;
-  scoring_options.block = 5;
+  scoring_options.sequence_length = 5;
   const AnalysisInput input{*model, corpus, corpus.resolve(scoring_options, *model)};
   for (const HeadSet& heads :
        {HeadSet{{AttentionKind::decoder_self, {{3, 0}}}}, HeadSet{{AttentionKind::decoder_self, {{1, 3}}}},
@@ -180,13 +180,13 @@ TEST_CASE("ablating a head that the model does not have is a usage error that st
                     Catch::Contains("a head from 0 to 2"));
 }
 
-TEST_CASE("score_ablations() ablates heads in addition to those of a HeadMaskGuard, whose destructor unmasks its heads",
+TEST_CASE("score_ablations() ablates heads in addition to the heads of a HeadMaskGuard, whose destructor unmasks them",
           "[ablation]") {
   auto model = build_model("", "");
   const auto text = make_text(40);
   const data::Text corpus = corpora::text_of(text, 0);
   data::ScoringOptions scoring_options;
-  scoring_options.block = 8;
+  scoring_options.sequence_length = 8;
   const AnalysisInput input{*model, corpus, corpus.resolve(scoring_options, *model)};
   const auto heads = [](std::set<Head> set) { return HeadSet{{AttentionKind::decoder_self, set}}; };
   const auto expected =
@@ -216,7 +216,7 @@ TEST_CASE("an ablation scan by head, by all heads but one and by layer equals se
   const auto text = make_text(40);
   const data::Text corpus = corpora::text_of(text, 0);
   data::ScoringOptions scoring_options;
-  scoring_options.block = 8;
+  scoring_options.sequence_length = 8;
   const AnalysisInput input{*model, corpus, corpus.resolve(scoring_options, *model)};
   const HeadSet heads{{AttentionKind::decoder_self, {{0, 1}, {2, 0}, {2, 2}}}};
   const auto cases = scan_cases(*model, SideSelection::whole, {}, {heads, true, true});
@@ -286,7 +286,7 @@ TEST_CASE("a pruning curve masks the least important heads first, whether or not
   const auto text = make_text(50);
   const data::Text corpus = corpora::text_of(text, 0);
   data::ScoringOptions scoring_options;
-  scoring_options.block = 10;
+  scoring_options.sequence_length = 10;
   const AnalysisInput input{*model, corpus, corpus.resolve(scoring_options, *model)};
   const auto order = rank_heads(importance_of("ablation", input), false);
   for (const bool rerank : {false, true})

@@ -27,7 +27,7 @@ namespace {
 
 std::unique_ptr<model::LanguageModel> build_model(const std::string& attention) {
   Config config;
-  config.load_text("[model]\nlayers = 2\nwidth = 8\nffn = 16\n[attention]\nheads = 4\n" + attention, "test");
+  config.load_text("[model]\nlayers = 2\nwidth = 8\nffn_dim = 16\n[attention]\nheads = 4\n" + attention, "test");
   auto model = model::build_language_model(model::ModelConfig::read(config), {7}, at::kCPU);
   model->parameters().initialise(3);
   c10::NoGradGuard no_gradient;
@@ -48,7 +48,7 @@ const std::vector<int32_t>& make_text() {
 
 AnalysisInput make_analysis_input(model::LanguageModel& model, const data::Corpus& text, int64_t batch = 0) {
   data::ScoringOptions scoring_options;
-  scoring_options.block = 6, scoring_options.batch = batch;
+  scoring_options.sequence_length = 6, scoring_options.batch = batch;
   return {model, text, scoring_options};
 }
 
@@ -84,18 +84,18 @@ const char* const kMae = "combiner = 'mae'\n[attention.mae]\nhidden = 5\n";
 
 }  // namespace
 
-TEST_CASE("a one-hot gate drops the heads that its expert leaves out and scales the other heads by h / (h - drop)",
+TEST_CASE("a one-hot gate drops the heads that its expert leaves out and scales the other heads by h / (h - t)",
           "[experts]") {
   c10::NoGradGuard no_gradient;
   const at::Tensor x = normal({2, 5, 8}, 1);
   attention::Mask mask;
   mask.causal = true;
-  for (const char* options : {"drop = 1\n", "drop = 2\n", "drop = 2\ngate = 'uniform'\n"}) {
+  for (const char* options : {"omitted_heads = 1\n", "omitted_heads = 2\n", "omitted_heads = 2\ngate = 'uniform'\n"}) {
     INFO(options);
     layers::PerturbedLayer layer(std::string("heads = 4\ncombiner = 'mae'\n[attention.mae]\nhidden = 5\n") + options, 8,
                                  3);
-    const int64_t drop = std::string(options).find('2') != std::string::npos ? 2 : 1;
-    const auto omitted_heads = attention::omitted_heads_by_expert(4, drop);
+    const int64_t num_omitted_heads = std::string(options).find('2') != std::string::npos ? 2 : 1;
+    const auto omitted_heads = attention::omitted_heads_by_expert(4, num_omitted_heads);
     const bool has_gates_per_row = std::string(options).find("uniform") != std::string::npos;
     for (size_t e = 0; e < omitted_heads.size(); ++e) {
       GateReplacer replacer;
@@ -104,7 +104,7 @@ TEST_CASE("a one-hot gate drops the heads that its expert leaves out and scales 
           at::zeros(has_gates_per_row ? std::vector<int64_t>{2, num_experts} : std::vector<int64_t>{2, 5, num_experts});
       replacer.replacement.select(-1, static_cast<int64_t>(e)).fill_(1);
       const at::Tensor y = layer(x, x, mask, {}, &replacer);
-      at::Tensor scale = at::full({4}, 4.0 / static_cast<double>(4 - drop));
+      at::Tensor scale = at::full({4}, 4.0 / static_cast<double>(4 - num_omitted_heads));
       for (int64_t head : omitted_heads[e]) scale[head] = 0;
       CHECK(equals_output_by_heads(y, layer, replacer.z, scale));
     }

@@ -32,7 +32,7 @@ TEST_CASE("check_importance() refuses exactly the measures that are undefined fo
   CHECK(status_of([&] { importance_of("tailor", measured_model.analysis_input(SideSelection::whole)); }) == 2);
 }
 
-TEST_CASE("scores of a model without masters have the bits of those with bf16 copies, or need masters",
+TEST_CASE("scores of a model without masters and with bf16 copies are equal bit for bit, or need masters",
           "[importance]") {
   for (const std::string& model_lines : {std::string(), kTransformerXl})
     for (const StageCase& stages : stage_cases()) {

@@ -18,7 +18,7 @@ TEST_CASE("the measure ablation is the increase of the loss without the head, an
   const auto text = make_text(40);
   const data::Text corpus = corpora::text_of(text, 0);
   data::ScoringOptions scoring_options;
-  scoring_options.block = 8;
+  scoring_options.sequence_length = 8;
   AnalysisInput input{*model, corpus, corpus.resolve(scoring_options, *model)};
   std::vector<HeadSet> sets{{}};
   for (int64_t layer = 0; layer < 3; ++layer)

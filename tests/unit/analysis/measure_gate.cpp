@@ -12,9 +12,10 @@ TEST_CASE("the measure gate is the mean absolute weight of a head in the combine
   for (const std::string& attention :
        {std::string("combiner = 'gates'\ngates.input = true\n"), std::string("combiner = 'hard-concrete'\n"),
         std::string("combiner = 'head-weights'\nhead-weights.weights = [1, -2, 0.5]\n"),
-        std::string("combiner = 'mixture-of-heads'\nmixture-of-heads.shared = 1\nmixture-of-heads.chosen = 1\n"),
-        std::string("combiner = 'mae'\n[attention.mae]\nhidden = 5\ndrop = 2\n"),
-        std::string("combiner = ['gates', 'mae']\n[attention.mae]\nhidden = 5\ndrop = 2\n"),
+        std::string(
+            "combiner = 'mixture-of-heads'\nmixture-of-heads.shared_heads = 1\nmixture-of-heads.chosen_heads = 1\n"),
+        std::string("combiner = 'mae'\n[attention.mae]\nhidden = 5\nomitted_heads = 2\n"),
+        std::string("combiner = ['gates', 'mae']\n[attention.mae]\nhidden = 5\nomitted_heads = 2\n"),
         std::string("combiner = 'mae'\nmae.gate = 'uniform'\n")}) {
     INFO(attention);
     MeasuredModel measured_model(attention);

@@ -24,7 +24,7 @@
 using namespace mh;
 using namespace mh::attention;
 using namespace mh::nn;
-using analysis::KeptHeadsByLayer;
+using analysis::RemainingHeadsByLayer;
 using analysis::SideSelection;
 using layers::normal;
 using segment_fixtures::check_close;
@@ -43,19 +43,19 @@ Heads iota_heads(int64_t num_heads) {
   return all;
 }
 
-// Returns a mask of shape (num_heads), with 1 for kept heads and 0 for all other heads.
-at::Tensor head_mask(const Heads& kept_heads, int64_t num_heads) {
+// Returns a mask of shape (num_heads), with 1 for remaining heads and 0 for pruned heads.
+at::Tensor head_mask(const Heads& remaining_heads, int64_t num_heads) {
   at::Tensor mask = at::zeros({num_heads});
-  for (const int64_t head : kept_heads) mask[head] = 1;
+  for (const int64_t head : remaining_heads) mask[head] = 1;
   return mask;
 }
 
-void mask_heads(AttentionLayer& layer, const KeptHeads& kept_heads) {
+void mask_heads(AttentionLayer& layer, const RemainingHeads& remaining_heads) {
   HeadScales scales;
   const LayerSpec& s = layer.layer_spec();
-  if (layer.has_separate_heads(HeadSide::score)) scales.score = head_mask(kept_heads.score, s.heads);
-  scales.value = head_mask(kept_heads.value, s.value_heads);
-  scales.output = head_mask(kept_heads.output, s.output_heads);
+  if (layer.has_separate_heads(HeadSide::score)) scales.score = head_mask(remaining_heads.score, s.heads);
+  scales.value = head_mask(remaining_heads.value, s.value_heads);
+  scales.output = head_mask(remaining_heads.output, s.output_heads);
   set_head_scales(layer, scales);
 }
 
@@ -83,10 +83,10 @@ struct SingleLayer {
   }
 };
 
-std::unique_ptr<SingleLayer> prune_layer(SingleLayer& full, const KeptHeads& kept_heads) {
+std::unique_ptr<SingleLayer> prune_layer(SingleLayer& full, const RemainingHeads& remaining_heads) {
   const LayerSpec& s = full.layer->layer_spec();
-  auto pruned = std::make_unique<SingleLayer>(full.layer->options_after_pruning(kept_heads), s.kind, s.width);
-  analysis::copy_remaining_parameters(full.parameters, {{s.kind, {{0, kept_heads}}}}, pruned->parameters);
+  auto pruned = std::make_unique<SingleLayer>(full.layer->options_after_pruning(remaining_heads), s.kind, s.width);
+  analysis::copy_remaining_parameters(full.parameters, {{s.kind, {{0, remaining_heads}}}}, pruned->parameters);
   return pruned;
 }
 
@@ -173,12 +173,12 @@ std::vector<Combination> combinations() {
   std::vector<Combination> all;
   // Option lines for each stage whose options depend on the number of heads or change how heads interact.
   const std::map<std::string, std::vector<std::string>> extras = {
-      {"mixhead-a", {"", "mixhead-a.on = 'logits'\n", "mixhead-a.scope = 'released'\n"}},
-      {"mixhead-b", {"", "mixhead-b.on = 'logits'\n"}},
+      {"mixhead-a", {"", "mixhead-a.mixer_input = 'logits'\n", "mixhead-a.scope = 'released'\n"}},
+      {"mixhead-b", {"", "mixhead-b.mixer_input = 'logits'\n"}},
       {"talking-heads",
-       {"", "talking-heads.pre = false\n", "talking-heads.post = false\n", "talking-heads.inside = 6\n"}},
-      {"mae", {"", "mae.drop = 2\n", "mae.gate = 'uniform'\n"}},
-      {"mixture-of-heads", {"", "mixture-of-heads.shared = 0\n"}},
+       {"", "talking-heads.pre = false\n", "talking-heads.post = false\n", "talking-heads.inner_heads = 6\n"}},
+      {"mae", {"", "mae.omitted_heads = 2\n", "mae.gate = 'uniform'\n"}},
+      {"mixture-of-heads", {"", "mixture-of-heads.shared_heads = 0\n"}},
       {"head-weights", {"", "head-weights.weights = [1, -0.5, 2, 0.25]\n"}},
       {"gates", {"", "gates.input = true\n"}},
       {"synthesizer-dense", {"", "synthesizer-dense.per_head = true\n"}}};
@@ -213,21 +213,22 @@ std::vector<Combination> combinations() {
   return all;
 }
 
-// Draws a set of kept heads: at least one head, or no heads if `prunes_all` is set. With `in_pairs`, heads 2i and 2i +
-// 1 are kept or pruned together.
-Heads draw_kept_heads(int64_t num_heads, bool in_pairs, bool prunes_all) {
+// Draws a set of remaining heads: at least one head, or no heads if `prunes_all` is set. With `in_pairs`, heads 2i and
+// 2i + 1 are both pruned or both not.
+Heads draw_remaining_heads(int64_t num_heads, bool in_pairs, bool prunes_all) {
   const int64_t step = in_pairs ? 2 : 1, num_groups = num_heads / step;
   const auto bits = prunes_all ? 0 : *rc::gen::inRange<int64_t>(1, int64_t{1} << num_groups);
-  Heads kept_heads;
+  Heads remaining_heads;
   for (int64_t i = 0; i < num_heads; ++i)
-    if ((bits >> (i / step) & 1) != 0) kept_heads.push_back(i);
-  return kept_heads;
+    if ((bits >> (i / step) & 1) != 0) remaining_heads.push_back(i);
+  return remaining_heads;
 }
 
-// Returns the hidden states of the full model. In the layers of `kept_heads`, all heads that are not kept are masked.
-std::vector<at::Tensor> masked_hidden_states(model::LanguageModel& model, const KeptHeadsByLayer& kept_heads) {
+// Returns the hidden states of the full model. In the layers of `remaining_heads`, all other heads are masked.
+std::vector<at::Tensor> masked_hidden_states(model::LanguageModel& model,
+                                             const RemainingHeadsByLayer& remaining_heads) {
   for (AttentionLayer* layer : model.attention_layers())
-    if (auto layers_of_kind = kept_heads.find(layer->layer_spec().kind); layers_of_kind != kept_heads.end())
+    if (auto layers_of_kind = remaining_heads.find(layer->layer_spec().kind); layers_of_kind != remaining_heads.end())
       if (auto layer_heads = layers_of_kind->second.find(layer->layer_spec().layer);
           layer_heads != layers_of_kind->second.end())
         mask_heads(*layer, layer_heads->second);
@@ -279,44 +280,46 @@ TEST_CASE("a pruned layer has the outputs of the full layer with the same heads 
       full->initialise_perturbed(sizes.seed);
       INFO(c.name());
       const bool prunes_all = draw(0, 9) == 0;
-      KeptHeads kept_heads;
-      kept_heads.value = draw_kept_heads(sizes.heads, c.prunes_in_pairs(), prunes_all);
-      kept_heads.score = full->layer->can_prune_separately(HeadSide::score) && c.pairing != "cross-head"
-                             ? draw_kept_heads(sizes.heads, false, false)
-                             : kept_heads.value;
-      kept_heads.output = full->layer->can_prune_separately(HeadSide::output)
-                              ? draw_kept_heads(sizes.heads, false, false)
-                              : kept_heads.value;
-      if (kept_heads.value.empty() && !kept_heads.score.empty() && c.pairing == "cross-head") continue;
-      const auto pruned = prune_layer(*full, kept_heads);
+      RemainingHeads remaining_heads;
+      remaining_heads.value = draw_remaining_heads(sizes.heads, c.prunes_in_pairs(), prunes_all);
+      remaining_heads.score = full->layer->can_prune_separately(HeadSide::score) && c.pairing != "cross-head"
+                                  ? draw_remaining_heads(sizes.heads, false, false)
+                                  : remaining_heads.value;
+      remaining_heads.output = full->layer->can_prune_separately(HeadSide::output)
+                                   ? draw_remaining_heads(sizes.heads, false, false)
+                                   : remaining_heads.value;
+      if (remaining_heads.value.empty() && !remaining_heads.score.empty() && c.pairing == "cross-head") continue;
+      const auto pruned = prune_layer(*full, remaining_heads);
       const LayerSpec& s = pruned->layer->layer_spec();
       if (prunes_all) {
         REQUIRE(s.heads == 0);
         REQUIRE(pruned->parameters.all().size() == 1);
       } else {
-        REQUIRE(s.heads == static_cast<int64_t>(kept_heads.score.size()));
-        REQUIRE(s.value_heads == static_cast<int64_t>(kept_heads.value.size()));
-        REQUIRE(s.output_heads == static_cast<int64_t>(kept_heads.output.size()));
+        REQUIRE(s.heads == static_cast<int64_t>(remaining_heads.score.size()));
+        REQUIRE(s.value_heads == static_cast<int64_t>(remaining_heads.value.size()));
+        REQUIRE(s.output_heads == static_cast<int64_t>(remaining_heads.output.size()));
         REQUIRE(s.key_size == sizes.head_size);
         REQUIRE(s.value_size == sizes.value_size);
       }
-      mask_heads(*full->layer, kept_heads);
+      mask_heads(*full->layer, remaining_heads);
       check_pruned(*full, *pruned, sizes);
       if (kind != AttentionKind::decoder_cross) check_trains(*pruned, sizes);
       // Pruning a second time removes the first value head of the pruned layer.
-      if (prunes_all || c.prunes_in_pairs() || kept_heads.value.size() < 2 || c.pairing == "cross-head") continue;
-      KeptHeads second_kept_heads{iota_heads(s.heads), iota_heads(s.value_heads), iota_heads(s.output_heads)};
-      second_kept_heads.value.erase(second_kept_heads.value.begin());
-      if (!pruned->layer->can_prune_separately(HeadSide::score)) second_kept_heads.score = second_kept_heads.value;
-      if (!pruned->layer->can_prune_separately(HeadSide::output)) second_kept_heads.output = second_kept_heads.value;
-      mask_heads(*pruned->layer, second_kept_heads);
-      check_pruned(*pruned, *prune_layer(*pruned, second_kept_heads), sizes);
+      if (prunes_all || c.prunes_in_pairs() || remaining_heads.value.size() < 2 || c.pairing == "cross-head") continue;
+      RemainingHeads second_remaining_heads{iota_heads(s.heads), iota_heads(s.value_heads), iota_heads(s.output_heads)};
+      second_remaining_heads.value.erase(second_remaining_heads.value.begin());
+      if (!pruned->layer->can_prune_separately(HeadSide::score))
+        second_remaining_heads.score = second_remaining_heads.value;
+      if (!pruned->layer->can_prune_separately(HeadSide::output))
+        second_remaining_heads.output = second_remaining_heads.value;
+      mask_heads(*pruned->layer, second_remaining_heads);
+      check_pruned(*pruned, *prune_layer(*pruned, second_remaining_heads), sizes);
     }
   }));
   CHECK(3 * num_built > num_drawn);
 }
 
-TEST_CASE("pruning copies the parameters of kept heads bit for bit and removes those of pruned heads", "[prune]") {
+TEST_CASE("pruning copies the parameters of remaining heads bit for bit and removes the other parameters", "[prune]") {
   const int64_t d = 12, dk = 5, dv = 3;
   SingleLayer full(
       layers::options_of("heads = 4\nhead_size = 5\nvalue_size = 3\nmixer = 'mixhead-b'\ncombiner = 'alphas'\n"),
@@ -373,10 +376,10 @@ TEST_CASE("a pruned model has the outputs of the full model with the same heads 
            {"transformer-xl", "relative.shared_biases = false\ncombiner = 'alphas'\n", SideSelection::output}}) {
     INFO(c.backbone << " " << c.attention << " " << static_cast<int>(c.side));
     Model full(c.backbone, c.attention);
-    const KeptHeadsByLayer kept_heads =
+    const RemainingHeadsByLayer remaining_heads =
         analysis::heads_after_pruning(*full.model, self_heads({{0, 1}, {0, 3}, {2, 0}}), c.side, "test");
-    const auto expected = masked_hidden_states(*full.model, kept_heads);
-    const auto pruned = analysis::prune_heads(full.config, *full.model, kept_heads);
+    const auto expected = masked_hidden_states(*full.model, remaining_heads);
+    const auto pruned = analysis::prune_heads(full.config, *full.model, remaining_heads);
     CHECK(pruned.model->parameters().num_trainable_elements() < full.model->parameters().num_trainable_elements());
     check_close(hidden_states(*pruned.model), expected);
 
@@ -396,13 +399,13 @@ TEST_CASE("a pruned model has the outputs of the full model with the same heads 
 
     // The second pruning removes all remaining heads of layer 0 if the first pruning removed value heads of the layer.
     // If the first pruning removed only score or output heads, layer 0 keeps some heads.
-    const KeptHeadsByLayer heads_kept_after_second = analysis::heads_after_pruning(
+    const RemainingHeadsByLayer heads_after_second_pruning = analysis::heads_after_pruning(
         *reloaded.model, self_heads({{0, 0}, {0, 1}, {1, 2}}),
         c.side == SideSelection::whole ? SideSelection::whole : SideSelection::value, "test");
     const bool loses_all_heads = c.side == SideSelection::whole || c.side == SideSelection::value;
-    const auto twice_pruned = analysis::prune_heads(reloaded.config, *reloaded.model, heads_kept_after_second);
+    const auto twice_pruned = analysis::prune_heads(reloaded.config, *reloaded.model, heads_after_second_pruning);
     CHECK((twice_pruned.model->attention_layers()[0]->layer_spec().heads == 0) == loses_all_heads);
-    check_close(hidden_states(*twice_pruned.model), masked_hidden_states(*reloaded.model, heads_kept_after_second));
+    check_close(hidden_states(*twice_pruned.model), masked_hidden_states(*reloaded.model, heads_after_second_pruning));
   }
 }
 
@@ -435,10 +438,10 @@ TEST_CASE("a model without heads still runs, and pruning or swapping its heads i
     std::set<analysis::Head> all;
     for (int64_t layer : {0, 1, 2})
       for (int64_t head = 0; head < 4; ++head) all.insert({layer, head});
-    const KeptHeadsByLayer kept_heads =
+    const RemainingHeadsByLayer remaining_heads =
         analysis::heads_after_pruning(*full.model, {{AttentionKind::decoder_self, all}}, SideSelection::whole, "test");
-    const auto pruned = analysis::prune_heads(full.config, *full.model, kept_heads);
-    check_close(hidden_states(*pruned.model), masked_hidden_states(*full.model, kept_heads));
+    const auto pruned = analysis::prune_heads(full.config, *full.model, remaining_heads);
+    check_close(hidden_states(*pruned.model), masked_hidden_states(*full.model, remaining_heads));
     for (AttentionLayer* layer : pruned.model->attention_layers()) {
       CHECK(layer->describe_path(false) == "no attention, since the layer has no heads");
       CHECK_FALSE(layer->has_separate_heads(HeadSide::value));
@@ -463,8 +466,9 @@ TEST_CASE("a model without heads still runs, and pruning or swapping its heads i
 
 TEST_CASE("swapping two heads of a pruned layer, together with their stage parameters, does not change its outputs",
           "[prune]") {
-  for (const char* attention : {"combiner = 'mae'\n", "combiner = 'mixture-of-heads'\nmixture-of-heads.shared = 0\n",
-                                "mixer = 'mixhead-a'\ncombiner = 'alphas'\n"}) {
+  for (const char* attention :
+       {"combiner = 'mae'\n", "combiner = 'mixture-of-heads'\nmixture-of-heads.shared_heads = 0\n",
+        "mixer = 'mixhead-a'\ncombiner = 'alphas'\n"}) {
     INFO(attention);
     Model full("decoder", attention);
     const auto pruned = analysis::prune_heads(
@@ -515,8 +519,8 @@ TEST_CASE("pruning refuses missing heads, score or output heads that are not sep
                  "no mixer that changes"));
   CHECK(contains(prune_error("mixer = 'mixhead-a'\npairing = 'cross-head'\n", {{0, 1}}, SideSelection::score),
                  "the same heads for keys"));
-  CHECK(contains(prune_error("mixer = 'mixhead-a'\nmixhead-a.on = 'logits'\n", {{0, 0}, {0, 1}, {0, 2}, {0, 3}},
-                             SideSelection::score),
+  CHECK(contains(prune_error("mixer = 'mixhead-a'\nmixhead-a.mixer_input = 'logits'\n",
+                             {{0, 0}, {0, 1}, {0, 2}, {0, 3}}, SideSelection::score),
                  "since mixer 'mixhead-a' mixes logits"));
   CHECK(prune_error("mixer = 'mixhead-a'\n", {{0, 0}, {0, 1}, {0, 2}, {0, 3}}, SideSelection::score).empty());
   Model full("decoder", "mixer = 'mixhead-a'\n");
@@ -557,8 +561,8 @@ TEST_CASE("a layer refuses head counts that its stages do not support", "[prune]
                              "4\nmixture-of-heads.kept_heads = [1, 1]\n"),
                  "each head once"));
   // With a mixer that changes the number of heads, an additive mask must be shared by all heads.
-  layers::Layer layer("heads = 2\nvalue_heads = 3\nhead_size = 4\nmixer = 'talking-heads'\ntalking-heads.inside = 3\n",
-                      12);
+  layers::Layer layer(
+      "heads = 2\nvalue_heads = 3\nhead_size = 4\nmixer = 'talking-heads'\ntalking-heads.inner_heads = 3\n", 12);
   const at::Tensor x = normal({1, 4, 12}, 1);
   Mask mask;
   mask.additive = at::zeros({1, 2, 4, 4});

@@ -136,8 +136,10 @@ TEST_CASE("a swap moves entry (i, j) of a head mixing matrix only if heads i and
   const std::map<int64_t, int64_t> from_n{{1, 3}, {2, 0}}, from_m{{3, 1}, {0, 2}};
   for (int64_t i = 0; i < 4; ++i)
     for (int64_t j = 0; j < 4; ++j) {
-      auto expected = [&](const std::string& own, const std::string& other, const std::map<int64_t, int64_t>& from) {
-        return from.count(i) > 0 && from.count(j) > 0 ? before.at(other)[from.at(i)][from.at(j)] : before.at(own)[i][j];
+      auto expected = [&](const std::string& own_name, const std::string& other_name,
+                          const std::map<int64_t, int64_t>& from) {
+        return from.count(i) > 0 && from.count(j) > 0 ? before.at(other_name)[from.at(i)][from.at(j)]
+                                                      : before.at(own_name)[i][j];
       };
       CHECK(at::equal(after.at(m)[i][j], expected(m, n, from_n)));
       CHECK(at::equal(after.at(n)[i][j], expected(n, m, from_m)));
@@ -358,7 +360,7 @@ TEST_CASE("the modes hard, soft and released of head rotation select the pairs o
   // With three layers, the middle layer has no partner.
   CHECK(to_strings(pair_soft(kind, scores, 2, 0)) ==
         std::vector<std::string>{"decoder.self:0.1-2.2", "decoder.self:0.3-2.1"});
-  CHECK(to_strings(pair_released(kind, scores, 1)) ==
+  CHECK(to_strings(pair_as_in_released_code(kind, scores, 1)) ==
         std::vector<std::string>{"decoder.self:0.1-2.1", "decoder.self:0.3-2.3", "decoder.self:0.0-2.0",
                                  "decoder.self:0.2-2.2"});
   // t_max limits the pairs of layers to the t_max outermost pairs; 0: no limit.
@@ -422,7 +424,7 @@ TEST_CASE("every mode of head rotation selects disjoint pairs, and the modes har
       }
     }
     const int64_t released_k = largest_k(PairSelection::released, head_counts);
-    check_disjoint(pair_released(AttentionKind::decoder_self, scores, released_k));
+    check_disjoint(pair_as_in_released_code(AttentionKind::decoder_self, scores, released_k));
     check_disjoint(pair_random(AttentionKind::decoder_self, head_counts, num_pairs, random));
   }));
   RandomSequence random_sequence(RandomStream(5, "x"), 1), same_random(RandomStream(5, "x"), 1),

@@ -96,7 +96,7 @@ at::Tensor causal_attention(int64_t count, int64_t n, double scale, uint64_t see
 std::unique_ptr<model::LanguageModel> build_model(const std::string& attention, const std::string& lines = "",
                                                   const std::string& overrides = "") {
   Config config;
-  config.load_text("[model]\nlayers = 2\nwidth = 12\nffn = 16\n" + lines + "[attention]\nheads = 3\n" + attention,
+  config.load_text("[model]\nlayers = 2\nwidth = 12\nffn_dim = 16\n" + lines + "[attention]\nheads = 3\n" + attention,
                    "test");
   config.load_text(overrides, "overrides");
   auto model = model::build_language_model(model::ModelConfig::read(config), {7}, at::kCPU);
@@ -116,20 +116,20 @@ const std::vector<int32_t>& make_text() {
   return text;
 }
 
-data::ScoringOptions options_of_blocks(int64_t block, int64_t sample = 0) {
+data::ScoringOptions options_of_blocks(int64_t sequence_length, int64_t sample = 0) {
   data::ScoringOptions options;
-  options.block = block, options.sample.blocks = sample;
+  options.sequence_length = sequence_length, options.sample.blocks = sample;
   return options;
 }
 
 // Returns the source `name` after it has collected the spectra of the model, on make_text() if the source reads text.
-std::unique_ptr<SpectrumSource> collect_spectra(model::LanguageModel& model, const std::string& name, int64_t block = 6,
-                                                int64_t sample = 0) {
+std::unique_ptr<SpectrumSource> collect_spectra(model::LanguageModel& model, const std::string& name,
+                                                int64_t sequence_length = 6, int64_t sample = 0) {
   auto [source, argument] = parse_source(name, "--of");
-  source->start(model, {argument, true, block});
+  source->start(model, {argument, true, sequence_length});
   if (!source->reads_text()) return std::move(source);
   const data::Text text = corpora::text_of(make_text(), 0);
-  run_with_observer({model, text, options_of_blocks(block, sample)}, *source);
+  run_with_observer({model, text, options_of_blocks(sequence_length, sample)}, *source);
   return std::move(source);
 }
 
@@ -153,11 +153,11 @@ struct MatrixRecorder : attention::Observer, attention::Subscriber<attention::Mi
   }
 };
 
-MatrixRecorder record_matrices(model::LanguageModel& model, bool records_logits, int64_t block = 6) {
+MatrixRecorder record_matrices(model::LanguageModel& model, bool records_logits, int64_t sequence_length = 6) {
   MatrixRecorder recorder;
   recorder.records_logits = records_logits;
   const data::Text text = corpora::text_of(make_text(), 0);
-  run_with_observer({model, text, options_of_blocks(block)}, recorder);
+  run_with_observer({model, text, options_of_blocks(sequence_length)}, recorder);
   return recorder;
 }
 
@@ -191,7 +191,7 @@ void check_mean_ranks(const SpectraEntry& entry, const at::Tensor& matrices, dou
 
 TEST_CASE("singular_values() equals Jacobi rotations on random matrices and refuses matrices that are not finite",
           "[spectrum]") {
-  CHECK(rc::check("singular values of matrices of random shape and rank equal those of Jacobi rotations", [] {
+  CHECK(rc::check("singular values of matrices of random shape and rank equal the results of Jacobi rotations", [] {
     const auto m = *rc::gen::inRange(1, 40), n = *rc::gen::inRange(1, 40), rank = *rc::gen::inRange(1, 12);
     const auto kind = *rc::gen::inRange(0, 3);
     const auto seed = *rc::gen::inRange<uint64_t>(1, 1000);
@@ -379,7 +379,7 @@ TEST_CASE("singular_values_of_product() equals the singular values of the produc
   }
 }
 
-TEST_CASE("spectra of attention, logits and mixing matrices equal those of the observed matrices", "[spectrum]") {
+TEST_CASE("spectra of attention, logits and mixing matrices follow from the observed matrices", "[spectrum]") {
   c10::NoGradGuard no_gradient;
   for (const char* attention : {"", "mixer = 'mixhead-b'\n", "mixer = 'talking-heads'\n", "score = 'relative'\n"}) {
     INFO(attention);
@@ -558,9 +558,9 @@ TEST_CASE("an attention dump holds the attention matrices of the sampled blocks 
   const auto* data = static_cast<const float*>(file.data("decoder.layers.1.self"));
   CHECK(std::equal(data, data + expected.numel(), expected.const_data_ptr<float>()));
   // 2 layers of 3 heads take 24 bytes per pair of query and key.
-  const auto advice = [&](int64_t blocks, int64_t block) {
-    return refusal([&] { AttentionDump(*model, blocks, block, block); });
+  const auto advice = [&](int64_t blocks, int64_t sequence_length) {
+    return refusal([&] { AttentionDump(*model, blocks, sequence_length, sequence_length); });
   };
   CHECK_THAT(advice(int64_t{1} << 30, 6), Catch::EndsWith("; lower --blocks to 2485513"));
-  CHECK_THAT(advice(1, 10000), Catch::EndsWith("found 1 block of 2.4 GB; lower --block, the length of a block"));
+  CHECK_THAT(advice(1, 10000), Catch::EndsWith("found 1 block of 2.4 GB; lower --sequence-length"));
 }

@@ -49,16 +49,18 @@ struct AnalysedModel {
                                const Kinds& kinds = {}) const {
     AnalysisInput input{*model, corpus, {}, side, {}, kinds};
     input.scoring_options = corpus.resolve(input.scoring_options, *model);
-    input.scoring_options.batch = std::max<int64_t>(1, tokens / input.scoring_options.block);
+    input.scoring_options.batch = std::max<int64_t>(1, tokens / input.scoring_options.sequence_length);
     return input;
   }
   int64_t num_pairs() const { return static_cast<int64_t>(sentences.size()); }
   // Returns the bound on the difference of two forward passes in batches of different shapes, relative to the largest
   // result. No sentence is longer than a block.
-  double pass_bound() const { return rounding::pass_bound(*model, analysis_input().scoring_options.block); }
+  double pass_bound() const { return rounding::pass_bound(*model, analysis_input().scoring_options.sequence_length); }
   // Returns the bound on the difference of two importance scores, relative to the larger of 1 and the largest score. It
   // is the bound for two passes with gradients, since the measures themselves are computed in fp64.
-  double importance_bound() const { return rounding::gradient_bound(*model, analysis_input().scoring_options.block); }
+  double importance_bound() const {
+    return rounding::gradient_bound(*model, analysis_input().scoring_options.sequence_length);
+  }
 };
 
 // Draws each head of each attention layer with probability 1/4.
@@ -332,8 +334,8 @@ TEST_CASE("a pruned translation model has the outputs of the full model with the
     const data::Batch batch = data::load_pairs(corpus, rows);
     {
       c10::NoGradGuard no_gradient;
-      const int64_t operations =
-          rounding::num_pass_roundings(*analysed_model.model, analysed_model.analysis_input().scoring_options.block);
+      const int64_t operations = rounding::num_pass_roundings(
+          *analysed_model.model, analysed_model.analysis_input().scoring_options.sequence_length);
       const HeadMaskGuard mask_guard(*analysed_model.model, SideSelection::whole, pruned_heads);
       const at::Tensor expected = analysed_model.model->logits(analysed_model.model->hidden(batch.input, {})),
                        actual = pruned.model->logits(pruned.model->hidden(batch.input, {}));
@@ -544,15 +546,14 @@ std::unique_ptr<SpectrumSource> collect_spectra(const AnalysedModel& analysed_mo
                                                 int64_t tokens, const Kinds& kinds = {}) {
   auto [source, argument] = parse_source(name, "--of");
   const AnalysisInput s = analysed_model.analysis_input(tokens);
-  source->start(*analysed_model.model, {argument, true, s.scoring_options.block, true, kinds});
+  source->start(*analysed_model.model, {argument, true, s.scoring_options.sequence_length, true, kinds});
   if (source->reads_text()) run_with_observer(s, *source);
   return std::move(source);
 }
 
 }  // namespace
 
-TEST_CASE("spectra and entropies of sentences equal those of their attention matrices without padding",
-          "[translation]") {
+TEST_CASE("spectra and entropies of sentences follow from their attention matrices without padding", "[translation]") {
   const AnalysedModel analysed_model("");
   const auto observed = observe_pairs(analysed_model);
   for (const int64_t tokens : {1, 70, 4096}) {
@@ -582,7 +583,7 @@ TEST_CASE("spectra and entropies of sentences equal those of their attention mat
       // Relative errors ε of the probabilities change Σ p ln p by at most ε Σ p |ln p + 1| ≤ ε (1 + ln n). For the
       // entropy divided by ln n ≥ ln 2 the factor is (1 + ln n) / ln n ≤ (1 + ln 2) / ln 2, which is less than 1 +
       // ln 5.
-      const auto keys = static_cast<double>(analysed_model.analysis_input().scoring_options.block);
+      const auto keys = static_cast<double>(analysed_model.analysis_input().scoring_options.sequence_length);
       const double bound = analysed_model.pass_bound() * (1 + std::log(std::max(5.0, keys)));
       CHECK(numbers::max_relative_difference(numbers::doubles(entry->entropy.entropy()), entropy) <= bound);
       CHECK(numbers::max_relative_difference(numbers::doubles(entry->entropy.normalised_entropy()),
@@ -664,10 +665,11 @@ TEST_CASE("spectra of logits and mixing matrices equal plain loops, and can be r
   }
   CHECK(collect_spectra(analysed_model, "alphas", 1)->entries().size() == 14);
   CHECK(collect_spectra(analysed_model, "alphas", 1, {AttentionKind::encoder_self})->entries().size() == 6);
-  const AnalysedModel mixed_encoder("[attention.encoder.self]\nmixer = 'mixhead-a'\n");
-  CHECK(collect_spectra(mixed_encoder, "before-mixing", 4096)->entries().size() == 3);
-  CHECK(status_of([&] { collect_spectra(mixed_encoder, "before-mixing", 4096, {AttentionKind::decoder_cross}); }) == 2);
-  CHECK(status_of([&] { collect_spectra(mixed_encoder, "mixing", 4096, {AttentionKind::decoder_cross}); }) == 2);
+  const AnalysedModel mixing_encoder("[attention.encoder.self]\nmixer = 'mixhead-a'\n");
+  CHECK(collect_spectra(mixing_encoder, "before-mixing", 4096)->entries().size() == 3);
+  CHECK(status_of([&] { collect_spectra(mixing_encoder, "before-mixing", 4096, {AttentionKind::decoder_cross}); }) ==
+        2);
+  CHECK(status_of([&] { collect_spectra(mixing_encoder, "mixing", 4096, {AttentionKind::decoder_cross}); }) == 2);
 }
 
 TEST_CASE("the expert report of an encoder counts source words by sentence, without end-of-sentence symbols",

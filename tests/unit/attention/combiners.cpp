@@ -50,7 +50,7 @@ struct CombinerRecorder : layers::RecordingObserver, Subscriber<HeadWeightObserv
 };
 
 // Returns the result (B, ho, T, dv), in double precision, of one combiner for heads z (B, hv, T, dv), by plain loops.
-// The weights of a combiner that only scales heads are those of `single`, a layer with this combiner alone, for the
+// A combiner that only scales heads has the weights that `single`, a layer with this combiner alone, computes for the
 // input x.
 at::Tensor combine_by_loops(Layer& single, const at::Tensor& z, const at::Tensor& x,
                             const nn::ForwardContext& forward_context) {
@@ -118,7 +118,7 @@ TEST_CASE("a text and a list of one text name the same combiner, and the empty l
   CHECK(pair.find("[attention.decoder.self.1]\ncombiner = \"concatenate\"\n") != std::string::npos);
   // Each combiner has its own section of options.
   const AttentionOptions options =
-      layers::options_of(combiner_line({"gates", "mae"}) + "gates.start = 0.75\nmae.drop = 2");
+      layers::options_of(combiner_line({"gates", "mae"}) + "gates.start = 0.75\nmae.omitted_heads = 2");
   CHECK(options.combiner == Names{"gates", "mae"});
   CHECK(options.stages.contains("gates"));
   CHECK(options.stages.contains("mae"));

@@ -99,8 +99,7 @@ std::map<std::string, Case> cases() {
   const auto one_query = [](Context& c) { c.q = c.q.narrow(0, 0, 1).narrow(2, 0, 1); };
   return {
       // Every registered pairing, position bias, normaliser and combiner has a fused form; for 'test-composed',
-      // BuiltCase substitutes
-      // a stage without a fused form.
+      // BuiltCase substitutes a stage without a fused form.
       {"pairing",
        {"heads = 2\npairing = 'test-composed'\n", {}, {}, "pairing 'test-composed': the stage has no fused form"}},
       {"score",
@@ -167,12 +166,12 @@ std::map<std::string, Case> cases() {
       {"gpu-window",
        {"heads = 2\n", on_gpu, [](Context& c) { c.mask.causal = false, c.mask.window = 5; },
         "a two-sided window: the emulated GPU adds no logit terms", false, Kernel::fused_gpu}},
-      {"unmixed-value-size",
+      {"value-size-without-mixing",
        {"heads = 2\nvalue_size = 8\n" + released_lines,
         {},
         decode,
         "value_size 8 differs from head_size 16 in a forward pass where mixer 'mixhead-a' mixes no heads"}},
-      {"unmixed-head-size",
+      {"head-size-without-mixing",
        {"heads = 4\n" + released_lines,
         {},
         decode,

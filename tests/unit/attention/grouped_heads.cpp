@@ -19,7 +19,8 @@ using layers::normal;
 
 namespace {
 
-// Returns the values (g size, …) of a projection to key/value heads with one copy for each of the `heads` query heads.
+// Returns the values (hkv size, …) of a projection to key/value heads with one copy for each of the `heads` query
+// heads.
 at::Tensor repeat_groups(const at::Tensor& x, int64_t kv_heads, const std::vector<int64_t>& kv_head_of) {
   return x.unflatten(0, {kv_heads, x.size(0) / kv_heads})
       .index_select(0, at::tensor(kv_head_of, at::kLong))
@@ -132,7 +133,7 @@ TEST_CASE("pruning a query head keeps its key/value head until the last head of 
     for (const int64_t head : heads) kv_heads.insert(l.layer->layer_spec().kv_head_of[static_cast<size_t>(head)]);
     const AttentionOptions o =
         l.layer->options_after_pruning({heads, heads, heads, {kv_heads.begin(), kv_heads.end()}});
-    return std::tuple(o.heads, o.key_value_heads, o.group_sizes);
+    return std::tuple(o.heads, o.kv_heads, o.group_sizes);
   };
   using Groups = std::tuple<int64_t, int64_t, std::vector<int64_t>>;
   CHECK(groups_after({0, 2, 3, 4, 5}) == Groups{5, 2, {2, 3}});

@@ -90,7 +90,7 @@ TEST_CASE("scaling a score head by 0 equals zeroing its row of the mixing matrix
   c10::NoGradGuard no_gradient;
   const at::Tensor x = normal({2, 5, 8}, 1), scale = at::tensor({1.0F, 0.0F, 1.0F, 1.0F});
   for (const std::string on : {"probabilities", "logits"}) {
-    PerturbedLayer l("heads = 4\nmixer = 'mixhead-a'\nmixhead-a.on = '" + on + "'\n", 8, 3);
+    PerturbedLayer l("heads = 4\nmixer = 'mixhead-a'\nmixhead-a.mixer_input = '" + on + "'\n", 8, 3);
     const layers::LayerRounding rounding = layers::rounding_of(l, x, x);
     set_head_scales(*l.layer, {scale, {}, {}});
     const at::Tensor scaled_output = l(x, x, {});
@@ -132,7 +132,7 @@ TEST_CASE("layers and memories after a layer with variants process the rows of a
     const bool is_decoder = std::string(backbone) == "decoder";
     Config config;
     config.load_text(
-        str("[model]\nbackbone = '", backbone, "'\nlayers = 3\nwidth = ", width, "\nffn = 16\n",
+        str("[model]\nbackbone = '", backbone, "'\nlayers = 3\nwidth = ", width, "\nffn_dim = 16\n",
             is_decoder ? "" : "positions = 'none'\ntransformer-xl.memory = 6\n", "[attention]\nheads = 2\ncombiner = '",
             combiner, "'\n", is_decoder ? "" : "score = 'relative'\n"),
         "test");

@@ -36,8 +36,8 @@ struct Sizes {
 struct Combination {
   std::string transforms;  // names in attention.transform, joined by spaces
   std::string pairing, score, position_bias, normaliser, mixer;
-  std::string combiners;  // names in attention.combiner, joined by spaces
-  std::string keys{};     // further lines of [attention], which each kind of attention supports
+  std::string combiners;        // names in attention.combiner, joined by spaces
+  std::string logit_options{};  // further lines of [attention], which each kind of attention supports
   Sizes sizes{};
   std::vector<std::string> transform_names() const {
     return transforms.empty() ? std::vector<std::string>() : split(transforms, ' ');
@@ -46,11 +46,11 @@ struct Combination {
     const std::string names = transforms.empty() ? "" : str('\'', join(transform_names(), "', '"), '\'');
     return str("heads = ", sizes.heads, "\nhead_size = ", sizes.head_size, "\ntransform = [", names, "]\npairing = '",
                pairing, "'\nscore = '", score, "'\nposition_bias = '", position_bias, "'\nnormaliser = '", normaliser,
-               "'\nmixer = '", mixer, "'\n", fixtures::combiner_line(split(combiners, ' ')), keys);
+               "'\nmixer = '", mixer, "'\n", fixtures::combiner_line(split(combiners, ' ')), logit_options);
   }
   std::string name() const {
     return str('[', transforms, "] ", pairing, " ", score, " ", position_bias, " ", normaliser, " ", mixer, " ",
-               combiners, " ", keys);
+               combiners, " ", logit_options);
   }
 };
 
@@ -66,23 +66,23 @@ std::vector<std::string> transform_lists() {
   return lists;
 }
 
-// Returns lines of [attention] with the keys of logits.
-std::vector<std::string> key_lines() {
+// Returns lines of [attention] with options of the logits.
+std::vector<std::string> logit_option_lines() {
   return {"", "soft_cap = 1.5\n", "sink = 'learned'\n", "sink = 'zero'\nsoft_cap = 2.0\n"};
 }
 
-// Returns combinations of stages and keys in which every pair of stages of two kinds, and of a stage and a key, occurs;
-// all combinations if the environment variable MH_FULL is set.
+// Returns combinations of stages and options of the logits in which every pair of stages of two types, and of a stage
+// and an option, occurs; all combinations if the environment variable MH_FULL is set.
 std::vector<Combination> combinations() {
   const auto transform = transform_lists(), pairing = pairings().names(), score = scores().names(),
              position_bias = position_biases().names(), normaliser = normalisers().names(), mixer = mixers().names(),
-             combiner = combiners().names(), keys = key_lines();
+             combiner = combiners().names(), logit_options = logit_option_lines();
   std::vector<Combination> all;
   for (const fixtures::Combination& c :
        fixtures::covering_array({transform.size(), pairing.size(), score.size(), normaliser.size(), mixer.size(),
-                                 combiner.size(), position_bias.size(), keys.size()}))
+                                 combiner.size(), position_bias.size(), logit_options.size()}))
     all.push_back({transform[c[0]], pairing[c[1]], score[c[2]], position_bias[c[6]], normaliser[c[3]], mixer[c[4]],
-                   combiner[c[5]], keys[c[7]]});
+                   combiner[c[5]], logit_options[c[7]]});
   return all;
 }
 
@@ -301,14 +301,13 @@ TEST_CASE("every pair of two stages occurs in one of the pairwise combinations",
     const std::string stages[] = {"transform " + c.transforms,  "pairing " + c.pairing,
                                   "score " + c.score,           "position bias " + c.position_bias,
                                   "normaliser " + c.normaliser, "mixer " + c.mixer,
-                                  "combiner " + c.combiners,    "keys " + c.keys};
+                                  "combiner " + c.combiners,    "logit options " + c.logit_options};
     for (const std::string& a : stages)
       for (const std::string& b : stages) covered_pairs.emplace(a, b);
   }
-  const size_t counts[] = {transform_lists().size(),     pairings().names().size(),
-                           scores().names().size(),      position_biases().names().size(),
-                           normalisers().names().size(), mixers().names().size(),
-                           combiners().names().size(),   key_lines().size()};
+  const size_t counts[] = {transform_lists().size(),         pairings().names().size(),    scores().names().size(),
+                           position_biases().names().size(), normalisers().names().size(), mixers().names().size(),
+                           combiners().names().size(),       logit_option_lines().size()};
   size_t expected = 0;
   for (const size_t& a : counts)
     for (const size_t& b : counts) expected += &a == &b ? a : a * b;
@@ -327,7 +326,7 @@ TEST_CASE("random combinations of stages and shapes pass the conformance checks 
                   random_name(normalisers()),
                   random_name(mixers()),
                   random_name(combiners()),
-                  *rc::gen::elementOf(key_lines())};
+                  *rc::gen::elementOf(logit_option_lines())};
     c.sizes.width = 2 * pick(2, 9);
     c.sizes.queries = pick(2, 9);
     c.sizes.keys = c.sizes.queries + pick(1, 9);

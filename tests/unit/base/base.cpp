@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/json_types.h"
 #include "base/random.h"
 #include "base/registry.h"
 #include "base/text.h"
@@ -85,6 +86,45 @@ TEST_CASE("require_sound_json() refuses NUL bytes, duplicate keys and nesting ab
   CHECK(message(R"([{"a":[1,2],"\u0061":3}])").starts_with("f: byte 12"));
   CHECK(message(R"({"a":1 , "a" : 2)").starts_with("f: byte 9"));
   CHECK(message(std::string(65, '[')).find("65 nested levels") != std::string::npos);
+}
+
+TEST_CASE("parse_json() states the byte at which text stops being JSON, and the text near it", "[base]") {
+  const auto message = [](const std::string& text) -> std::string {
+    try {
+      parse_json_object<nlohmann::json>(text, "f", "copy it");
+    } catch (const Error& error) {
+      CHECK(error.exit() == Exit::input);
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(message(R"({"a":[1,2.5,-3,"b",true,null],"c":{}})").empty());
+  CHECK(message("GPT") ==
+        "f: byte 0: expected a JSON object; found a syntax error (invalid literal) near 'GPT'; copy it");
+  CHECK(message(R"({"a": 1,})") ==
+        "f: byte 8: expected a JSON object; found a syntax error (unexpected '}') near '{\"a\": 1,}'; copy it");
+  CHECK(message(R"({"a": -1e999})") ==
+        "f: byte 11: expected a JSON object; found a number beyond the range of fp64 near '{\"a\": -1e999}'; copy it");
+  CHECK(message("{\n  \"a\": 1,\n\t\"b\": no\n}\n") ==
+        "f: byte 19: expected a JSON object; found a syntax error (invalid literal) near '{ \"a\": 1, \"b\": no }'; "
+        "copy it");
+  CHECK(message("{\"a\": \"\xC3\"}") ==
+        "f: byte 8: expected a JSON object; found a syntax error (invalid string: ill-formed UTF-8 byte) near "
+        "'{\"a\": \"'; copy it");
+  CHECK(message("{\"a\": \"" + std::string(100, 'x') + "\" b" + std::string(100, 'y'))
+            .starts_with("f: byte 109: expected a JSON object; found a syntax error (invalid literal) near 'xx"));
+  CHECK(message("[1]") == "f: expected a JSON object; found a JSON array; copy it");
+}
+
+TEST_CASE("parse_json() reports the end of a truncated text", "[base]") {
+  const std::string text = R"({"a": [1, "é"], "b": {"c": false}})";
+  for (size_t size = 0; size < text.size(); ++size) {
+    INFO(size);
+    CHECK_THROWS_WITH(parse_json<nlohmann::ordered_json>(text.substr(0, size), "f", "the settings", "copy it"),
+                      str("f: byte ", size, ": expected the rest of the settings; found the end of the text; copy it"));
+  }
+  CHECK(parse_json<nlohmann::ordered_json>(text, "f", "the settings", "copy it").dump() ==
+        R"({"a":[1,"é"],"b":{"c":false}})");
 }
 
 TEST_CASE("require_sound_json() refuses more strings, objects and arrays than max_json_allocated_values()", "[base]") {

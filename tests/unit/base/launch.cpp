@@ -55,7 +55,7 @@ TEST_CASE("launch: without a launcher a job has one process") {
   CHECK(launch.host.empty());
 }
 
-TEST_CASE("launch: rank, size, address and job are those in the variables of torchrun") {
+TEST_CASE("launch: rank, size, address and job come from the variables of torchrun") {
   const mh::Launch launch = launch_of(with_variables(
       kTorchrun,
       {{"TORCHELASTIC_RUN_ID", "a7"}, {"TORCHELASTIC_RESTART_COUNT", "2"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}}));

@@ -81,7 +81,7 @@ TEST_CASE("a decoder of each family reads back from its folder with the same con
   }
 }
 
-TEST_CASE("a folder without a preferred architecture gets the first one that has all settings", "[conversion]") {
+TEST_CASE("a folder without a preferred architecture gets the first architecture with all settings", "[conversion]") {
   for (const auto& [type, keys] : kFamilies) {
     INFO(type);
     const Folder folder;

@@ -21,7 +21,7 @@ namespace {
 // Returns a BERT model with random parameters, a small one by default. `model_lines`, `attention_lines`: further lines
 // of [model] and [attention].
 model::LoadedModel make_bert(const std::string& model_lines, const std::string& attention_lines = "",
-                             const std::string& size_lines = "layers = 2\nwidth = 8\nffn = 12\n") {
+                             const std::string& size_lines = "layers = 2\nwidth = 8\nffn_dim = 12\n") {
   std::vector<text::Piece> pieces;
   for (const char* piece : text::kSpecialPieces) pieces.push_back({piece, 0});
   for (const char* piece : {"a", "b", "##c"}) pieces.push_back({piece, 0});
@@ -51,7 +51,7 @@ TEST_CASE("a written Hugging Face folder reads back to the same configuration, v
 TEST_CASE("a folder is converted to each type one parameter at a time, with the values of the folder", "[conversion]") {
   const Folder folder;
   const std::string path = folder.file("m.safetensors");
-  conversion::write_folder(make_bert("", "", "layers = 12\nwidth = 512\nffn = 2048\n"), folder.file("model"),
+  conversion::write_folder(make_bert("", "", "layers = 12\nwidth = 512\nffn_dim = 2048\n"), folder.file("model"),
                            {"", io::DType::bf16});
   for (const io::DType type : {io::DType::f32, io::DType::bf16, io::DType::f16}) {
     INFO(io::name_of(type));

@@ -40,12 +40,12 @@ struct Documents {
       ends.push_back(static_cast<int64_t>(tokens.size()));
     }
   }
-  // Returns a text with the begin token `begin_id` that reads `tokens`; `is_divided`: whether the text has the ends of
-  // the documents.
-  data::Text text(int32_t begin_id, bool is_divided) const {
+  // Returns a text with the begin token `begin_id` that reads `tokens`; `has_document_ends`: whether the text has the
+  // ends of the documents.
+  data::Text text(int32_t begin_id, bool has_document_ends) const {
     data::Text text = corpora::text_of(tokens, kEndOfLine);
     text.begin_id = begin_id;
-    if (is_divided) text.document_ends = std::make_shared<const std::vector<int64_t>>(ends);
+    if (has_document_ends) text.document_ends = std::make_shared<const std::vector<int64_t>>(ends);
     return text;
   }
 };
@@ -57,13 +57,14 @@ using Predictions = std::map<int64_t, std::pair<std::vector<int64_t>, int64_t>>;
 Predictions expected_predictions(const Documents& documents, const data::Text& text, const data::ScoringOptions& o) {
   Predictions predictions;
   const auto token = [&](int64_t i) { return int64_t{documents.tokens[static_cast<size_t>(i)]}; };
-  const bool is_divided = o.begin == Begin::document && text.document_ends != nullptr;
+  const bool has_document_ends = o.begin == Begin::document && text.document_ends != nullptr;
   int64_t begin = 0;  // first token of the document, or of the text
   for (int64_t i = 0; i < text.num_tokens; ++i) {
-    if (is_divided && std::find(documents.ends.begin(), documents.ends.end(), i) != documents.ends.end()) begin = i;
+    if (has_document_ends && std::find(documents.ends.begin(), documents.ends.end(), i) != documents.ends.end())
+      begin = i;
     if (o.begin != Begin::none && token(i) == text.begin_id) continue;
     int64_t scored_begin = begin;  // first scored token of the row
-    while (scored_begin + o.block - o.context <= i) scored_begin += o.block - o.context;
+    while (scored_begin + o.sequence_length - o.context <= i) scored_begin += o.sequence_length - o.context;
     const int64_t row_begin = std::max(begin, scored_begin - o.context);
     std::vector<int64_t> inputs{row_begin > 0 ? token(row_begin - 1) : kEndOfLine};
     if (o.begin == Begin::block || (o.begin == Begin::document && row_begin == begin)) inputs[0] = text.begin_id;
@@ -81,7 +82,7 @@ Predictions observed_predictions(const data::Text& text, const data::ScoringOpti
   while (const auto mini_batch = mini_batches.next()) {
     const at::Tensor &inputs = mini_batch->batch.input.tokens, &targets = mini_batch->batch.targets;
     RC_ASSERT(inputs.size(0) == static_cast<int64_t>(mini_batch->rows.size()));
-    RC_ASSERT(inputs.size(1) <= o.block);
+    RC_ASSERT(inputs.size(1) <= o.sequence_length);
     for (int64_t r = 0; r < inputs.size(0); ++r) {
       const data::Row& row = mini_batch->rows[static_cast<size_t>(r)];
       RC_ASSERT(mini_batch->batch.input.lengths.decoder[r].item<int64_t>() == row.length);
@@ -110,7 +111,7 @@ std::unique_ptr<model::LanguageModel> build(const std::string& toml) {
 }
 
 std::unique_ptr<model::LanguageModel> build_decoder() {
-  return build("[model]\nlayers = 2\nwidth = 8\nffn = 16\n[attention]\nheads = 2\n");
+  return build("[model]\nlayers = 2\nwidth = 8\nffn_dim = 16\n[attention]\nheads = 2\n");
 }
 
 bool contains(const std::string& text, const std::string& substring) {
@@ -129,8 +130,8 @@ TEST_CASE("with every position of the begin token each token is scored once, fro
     const data::Text text = documents.text(*rc::gen::element(kEndOfLine, kOtherBegin), *rc::gen::arbitrary<bool>());
     data::ScoringOptions options;
     options.begin = *rc::gen::element(Begin::none, Begin::document, Begin::block);
-    options.block = *rc::gen::inRange<int64_t>(1, 12);
-    options.context = *rc::gen::inRange<int64_t>(0, options.block);
+    options.sequence_length = *rc::gen::inRange<int64_t>(1, 12);
+    options.context = *rc::gen::inRange<int64_t>(0, options.sequence_length);
     options.memory = 0;
     options.batch = *rc::gen::inRange<int64_t>(1, 8);
     RC_ASSERT(observed_predictions(text, options) == expected_predictions(documents, text, options));
@@ -144,7 +145,7 @@ TEST_CASE("the score of a text with a begin token before each document is the su
   const auto model = build_decoder();
   for (const int64_t context : {0, 3}) {
     data::ScoringOptions options;
-    options.block = 8, options.context = context;
+    options.sequence_length = 8, options.context = context;
     double expected_nll = 0;
     int64_t expected_num_tokens = 0;
     for (size_t d = 0; d < lengths.size(); ++d) {
@@ -166,7 +167,8 @@ TEST_CASE("the score of a text with a begin token before each document is the su
       };
       const task::NllSum score = task::score(*model, documents.text(kEndOfLine, true), options, callbacks);
       CHECK(score.num_tokens == expected_num_tokens);
-      CHECK(score.nll == rounding::within(expected_nll, rounding::pass_bound(*model, options.block) * expected_nll));
+      CHECK(score.nll ==
+            rounding::within(expected_nll, rounding::pass_bound(*model, options.sequence_length) * expected_nll));
       CHECK(static_cast<int64_t>(indices.size()) == expected_num_tokens);
       CHECK(std::is_sorted(indices.begin(), indices.end()));
     }
@@ -183,7 +185,7 @@ TEST_CASE("a sample with a begin token before each document consists of distinct
   constexpr int64_t num_candidates = 16;
   for (const int64_t context : {0, 1}) {
     data::ScoringOptions options;
-    options.begin = Begin::document, options.block = 4, options.context = context;
+    options.begin = Begin::document, options.sequence_length = 4, options.context = context;
     for (const int64_t num_sampled : {int64_t{1}, int64_t{5}, num_candidates}) {
       options.sample.blocks = num_sampled, options.sample.seed = num_sampled;
       const data::ScoringOptions resolved = text.resolve(options, *model);
@@ -215,11 +217,11 @@ TEST_CASE("the default position of the begin token follows from the vocabulary a
   const data::Text with_begin = documents.text(kEndOfLine, true), without_begin = documents.text(-1, true);
   const auto decoder = build_decoder(),
              transformer_xl = build(
-                 "[model]\nbackbone = 'transformer-xl'\npositions = 'none'\nlayers = 1\nwidth = 8\nffn = 16\n"
+                 "[model]\nbackbone = 'transformer-xl'\npositions = 'none'\nlayers = 1\nwidth = 8\nffn_dim = 16\n"
                  "transformer-xl.memory = 6\n[attention]\nheads = 2\nscore = 'relative'\n");
   const auto resolve = [](const data::Text& text, model::LanguageModel& model, Begin begin, int64_t memory = -1) {
     data::ScoringOptions options;
-    options.block = 4, options.begin = begin, options.memory = memory;
+    options.sequence_length = 4, options.begin = begin, options.memory = memory;
     return text.resolve(options, model);
   };
   CHECK(resolve(with_begin, *decoder, Begin::automatic).begin == Begin::block);

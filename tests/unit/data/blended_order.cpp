@@ -1,4 +1,4 @@
-// The order of draws from several shards, compared with a plain loop over the deficits, and the shares of the shards.
+// The order of draws from several shards, compared with a plain loop over the deficits, and the weights of the shards.
 #include "data/blended_order.h"
 
 #include <catch2/catch.hpp>
@@ -22,7 +22,7 @@ const std::vector<std::vector<double>> kWeights{{1},          {0.5, 0.5},       
 }  // namespace
 
 TEST_CASE("draw k comes from the shard with the largest deficit w (k + 1) - n, the first of equal deficits",
-          "[mixed]") {
+          "[mixtures]") {
   // All products of these weights are exact in double precision.
   const std::vector<double> weights{0.5, 0.125, 0.25, 0.125};
   BlendedOrder order{Shares(weights)};
@@ -39,7 +39,7 @@ TEST_CASE("draw k comes from the shard with the largest deficit w (k + 1) - n, t
   }
 }
 
-TEST_CASE("the draws from each shard follow its share at every moment", "[mixed]") {
+TEST_CASE("the fraction of draws from each shard follows its weight at every moment", "[mixtures]") {
   for (const auto& weights : kWeights) {
     const std::vector<double> shares = data::normalise_weights(weights);
     // Roundings in fp64: two quotients, and the sums of the weights and of the shares.
@@ -60,7 +60,7 @@ TEST_CASE("the draws from each shard follow its share at every moment", "[mixed]
   }
 }
 
-TEST_CASE("a draw depends only on its position and the ratios of the weights", "[mixed]") {
+TEST_CASE("a draw depends only on its position and the ratios of the weights", "[mixtures]") {
   for (const auto& weights : kWeights) {
     BlendedOrder forward{Shares(weights)}, any_order{Shares(weights)};
     std::vector<BlendedOrder::Draw> draws;
@@ -75,7 +75,7 @@ TEST_CASE("a draw depends only on its position and the ratios of the weights", "
   for (int64_t k = 0; k < 1000; ++k) CHECK(small.at(k) == large.at(k));
 }
 
-TEST_CASE("shares divide a number of streams by the largest remainder", "[mixed]") {
+TEST_CASE("shares divide a number of streams by the largest remainder", "[mixtures]") {
   CHECK(Shares({0.5, 0.3, 0.2}).divide(10) == std::vector<int64_t>{5, 3, 2});
   CHECK(Shares({1, 1, 1}).divide(8) == std::vector<int64_t>{3, 3, 2});
   CHECK(Shares({5, 3, 1}).divide(4) == std::vector<int64_t>{2, 1, 1});  // 2.22, 1.33, 0.44
@@ -87,7 +87,7 @@ TEST_CASE("shares divide a number of streams by the largest remainder", "[mixed]
     }
 }
 
-TEST_CASE("a weight too small to be drawn is refused", "[mixed]") {
+TEST_CASE("a weight too small to be drawn is refused", "[mixtures]") {
   CHECK_NOTHROW(Shares({1, 1e-9}));
   CHECK(refusal([] { Shares({1, 1e-11}); }).find("the weight 1e-11 of shard 2") != std::string::npos);
   CHECK(status_of([] { Shares({std::numeric_limits<double>::denorm_min(), 1}); }) == 2);

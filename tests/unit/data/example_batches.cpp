@@ -14,8 +14,11 @@
 #include "fixtures/passes.h"
 #include "fixtures/status.h"
 #include "model/partial_load.h"
-#include "task/masked_words.h"
+#include "task/task.h"
 #include "text/records/masked_words.h"
+#include "text/records/shard_records.h"
+#include "text/tokenizers.h"
+#include "text/wordpiece.h"
 #include "train/batches.h"
 #include "train/run_batches.h"
 
@@ -81,7 +84,7 @@ data::Examples examples(std::vector<int64_t> lengths, const std::string& head, i
 
 train::TrainOptions train_options(int64_t rows) {
   train::TrainOptions options;
-  options.batch.block = 64, options.batch.rows = rows, options.batch.tokens = 64;
+  options.batch.sequence_length = 64, options.batch.rows = rows, options.batch.tokens = 64;
   return options;
 }
 
@@ -275,7 +278,7 @@ TEST_CASE("without data, a length in tokens is converted for texts, unknown for 
   const auto updates = [](const char* backbone, const Length& length) {
     train::RunConfig run;
     run.model.model.backbone = backbone;
-    run.train.batch.block = 16, run.train.batch.tokens = 64;
+    run.train.batch.sequence_length = 16, run.train.batch.tokens = 64;
     return train::length_to_updates(length, run, nullptr);
   };
   for (const char* backbone : {"decoder", "encoder-decoder", "bert"}) {
@@ -292,9 +295,31 @@ TEST_CASE("without data, a length in tokens is converted for texts, unknown for 
 namespace {
 
 const char* const kBertConfig =
-    "[model]\nbackbone = 'bert'\nnorm = 'post'\nlayers = 2\nwidth = 16\nffn = 24\nbert.segments = "
+    "[model]\nbackbone = 'bert'\nnorm = 'post'\nlayers = 2\nwidth = 16\nffn_dim = 24\nbert.segments = "
     "2\nbert.embedding_norm = "
     "true\n";
+
+// Writes a shard of documents over a vocabulary of 30 entries. `documents`: number of words, by document and sentence.
+void write_documents(const std::string& path, const std::vector<std::vector<size_t>>& documents) {
+  std::vector<text::Piece> pieces{{"[PAD]", 0}, {"[UNK]", 0}, {"[CLS]", 0}, {"[SEP]", 0}, {"[MASK]", 0}};
+  for (int i = 5; i < 30; ++i) pieces.push_back({str("w", i), 0});
+  const auto tokenizer = text::make_wordpiece_tokenizer(std::move(pieces), {}, "test");
+  io::ShardHeader header = text::header_of(*tokenizer);
+  header.set_kind(text::kDocumentsKind);
+  auto sink = open_sink(path);
+  io::ShardWriter writer(*sink, header);
+  int32_t word = 0;  // the words of all sentences in turn
+  for (const auto& document : documents) {
+    for (const size_t length : document) {
+      std::vector<int32_t> sentence(length);
+      for (int32_t& token : sentence) token = 5 + word++ % 25;
+      writer.add_sequence(sentence);
+    }
+    writer.add_sequence({});
+  }
+  writer.finish();
+  sink->close();
+}
 
 }  // namespace
 
@@ -335,11 +360,21 @@ TEST_CASE("evaluation of examples in batches equals evaluation of each example s
       models::parse_model_config(str(kBertConfig, "bert.next_sentence = true\n[attention]\nheads = 4\n"));
   auto model = model::build_language_model(config, {30}, at::kCPU);
   model->parameters().initialise(3);
-  const auto corpus = examples({5, 9, 20, 21, 6, 29}, "words");
-  const task::Evaluation evaluation = task::masked_words_of(corpus)->evaluate(*model, {});
+  const Folder folder;
+  write_documents(folder.file("t.mhs"), {{3, 4}, {6, 2, 5}, {10, 9}, {1, 1}, {12, 7, 8}, {4, 4, 4}});
+  const io::ShardFile shard(folder.file("t.mhs"));
+  const text::FileRecords records(shard);
+  const auto tokenizers = text::tokenizers_of(shard.header(), shard.name());
+  constexpr int64_t kMaxLength = 30;
+  const auto dataset =
+      task::task_of(config.model)->open(records, tokenizers, {config.model.bert, kMaxLength, 1, false});
+  const auto& corpus = dynamic_cast<const data::Examples&>(dataset->corpus());
+  const int64_t num_rows = corpus.size();
+  REQUIRE(num_rows >= 6);  // at least one row of each document; the documents differ in length
+  const task::Evaluation evaluation = dataset->evaluate(*model, {});
   double words_nll = 0, next_nll = 0;
   int64_t num_words = 0, num_correct_words = 0, num_correct_next = 0;
-  for (int64_t row = 0; row < 6; ++row) {
+  for (int64_t row = 0; row < num_rows; ++row) {
     const std::vector<text::Example> single_row{corpus.source().make(0, row)};
     const data::Batch batch = data::load_examples(corpus, single_row);
     const at::Tensor hidden = model->hidden(batch.input, {}), logits = model->logits(hidden)[0];
@@ -353,14 +388,14 @@ TEST_CASE("evaluation of examples in batches equals evaluation of each example s
       num_correct_words += logits[static_cast<int64_t>(t)].argmax().item<int64_t>() == single_row[0].targets[t];
     }
   }
-  CHECK(evaluation.num_rows == 6);
+  CHECK(evaluation.num_rows == num_rows);
   CHECK(evaluation.num_scored == num_words);
-  const double loss = words_nll / static_cast<double>(num_words) + next_nll / 6;
-  CHECK(evaluation.loss == rounding::within(loss, rounding::pass_bound(*model, 29) * loss));
+  const double loss = words_nll / static_cast<double>(num_words) + next_nll / static_cast<double>(num_rows);
+  CHECK(evaluation.loss == rounding::within(loss, rounding::pass_bound(*model, kMaxLength) * loss));
   CHECK(task::score_named(evaluation.scores, "word_accuracy") ==
         rounding::fp64(static_cast<double>(num_correct_words) / static_cast<double>(num_words), 2));
   CHECK(task::score_named(evaluation.scores, "next_accuracy") ==
-        rounding::fp64(static_cast<double>(num_correct_next) / 6, 2));
+        rounding::fp64(static_cast<double>(num_correct_next) / static_cast<double>(num_rows), 2));
   CHECK(std::isnan(task::score_named(evaluation.scores, "f1")));
 }
 
@@ -407,11 +442,11 @@ TEST_CASE(
       CHECK(p.master().equal(pretrained_model->parameters().find(p.name())->master()));
   // A partial load is refused if a parameter outside attention stages, pooler and task head is absent from the
   // checkpoint or has another shape there.
-  for (const char* change : {"[attention]\nheads = 4\nhead_size = 8\n", "ffn = 32\n[attention]\nheads = 4\n",
+  for (const char* change : {"[attention]\nheads = 4\nhead_size = 8\n", "ffn_dim = 32\n[attention]\nheads = 4\n",
                              "layers = 3\n[attention]\nheads = 4\n"}) {
     std::string toml = str(kBertConfig, change);
     if (const auto begin = toml.find("layers = 2\n"); std::string(change).find("layers") == 0) toml.erase(begin, 11);
-    if (const auto begin = toml.find("ffn = 24\n"); std::string(change).find("ffn") == 0) toml.erase(begin, 9);
+    if (const auto begin = toml.find("ffn_dim = 24\n"); std::string(change).find("ffn") == 0) toml.erase(begin, 13);
     auto incompatible_model = build(toml);
     CHECK(refusal([&] {
             model::compare_with_checkpoint(checkpoint, incompatible_model->parameters(), "--init m");

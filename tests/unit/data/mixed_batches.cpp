@@ -48,9 +48,9 @@ class Texts {
   std::vector<std::vector<int32_t>> tokens_;
 };
 
-BatchOptions options_of(int64_t block, int64_t rows, BatchOrder order = BatchOrder::blocks) {
+BatchOptions options_of(int64_t sequence_length, int64_t rows, BatchOrder order = BatchOrder::blocks) {
   BatchOptions options;
-  options.block = block, options.tokens = block * rows, options.order = order;
+  options.sequence_length = sequence_length, options.tokens = sequence_length * rows, options.order = order;
   return options;
 }
 
@@ -63,8 +63,8 @@ std::vector<std::tuple<size_t, int64_t, int64_t>> row_keys(MixedTextBatches& bat
 
 }  // namespace
 
-TEST_CASE("mixed blocks: a shard's blocks occur once in each of its own epochs, and shares follow the weights",
-          "[mixed]") {
+TEST_CASE("mixed blocks: a shard's blocks occur once in each of its own epochs, and fractions follow the weights",
+          "[mixtures]") {
   CHECK(rc::check([] {
     const auto num_shards = *rc::gen::inRange<size_t>(1, 4);
     std::vector<int64_t> lengths;
@@ -75,15 +75,15 @@ TEST_CASE("mixed blocks: a shard's blocks occur once in each of its own epochs, 
       weights.push_back(*rc::gen::inRange(1, 20));
       weight_sum += weights.back();
     }
-    const int64_t block = *rc::gen::inRange<int64_t>(1, 9), rows = *rc::gen::inRange<int64_t>(1, 7);
+    const int64_t sequence_length = *rc::gen::inRange<int64_t>(1, 9), rows = *rc::gen::inRange<int64_t>(1, 7);
     const Texts texts(lengths);
-    const auto batches = texts.batches(weights, options_of(block, rows));
+    const auto batches = texts.batches(weights, options_of(sequence_length, rows));
     std::vector<std::vector<int64_t>> offsets(num_shards);  // offsets of the rows of each shard, in order
     int64_t num_rows = 0;
     for (int64_t u = 0; u < 40; ++u)
       for (const auto& [shard, offset, length] : row_keys(*batches, u)) {
-        RC_ASSERT(offset % block == 0);
-        RC_ASSERT(length == std::min(block, lengths[shard] - offset));
+        RC_ASSERT(offset % sequence_length == 0);
+        RC_ASSERT(length == std::min(sequence_length, lengths[shard] - offset));
         offsets[shard].push_back(offset);
         ++num_rows;
         for (size_t i = 0; i < num_shards; ++i)
@@ -94,7 +94,7 @@ TEST_CASE("mixed blocks: a shard's blocks occur once in each of its own epochs, 
     const std::vector<double> epochs = batches->shard_epochs(40);
     int64_t blocks_of_all = 0;
     for (size_t i = 0; i < num_shards; ++i) {
-      const auto num_blocks = static_cast<size_t>(ceil_div(lengths[i], block));
+      const auto num_blocks = static_cast<size_t>(ceil_div(lengths[i], sequence_length));
       blocks_of_all += static_cast<int64_t>(num_blocks);
       RC_ASSERT(epochs[i] == static_cast<double>(offsets[i].size()) / static_cast<double>(num_blocks));
       for (size_t begin = 0; begin < offsets[i].size(); begin += num_blocks) {
@@ -107,7 +107,7 @@ TEST_CASE("mixed blocks: a shard's blocks occur once in each of its own epochs, 
   }));
 }
 
-TEST_CASE("mixed blocks and streams: the rows of an update do not depend on earlier requests", "[mixed]") {
+TEST_CASE("mixed blocks and streams: the rows of an update do not depend on earlier requests", "[mixtures]") {
   const Texts texts({203, 50, 77});
   for (const BatchOrder order : {BatchOrder::blocks, BatchOrder::streams}) {
     const BatchOptions options = options_of(5, 6, order);
@@ -121,7 +121,7 @@ TEST_CASE("mixed blocks and streams: the rows of an update do not depend on earl
   }
 }
 
-TEST_CASE("mixed blocks: a mixture of one shard has the rows of training on this shard alone", "[mixed]") {
+TEST_CASE("mixed blocks: a mixture of one shard has the rows of training on this shard alone", "[mixtures]") {
   const Texts texts({200});
   const BatchOptions options = options_of(5, 8);  // 40 blocks: updates do not cross the end of an epoch
   const auto mixed = texts.batches({0.25}, options);
@@ -136,7 +136,7 @@ TEST_CASE("mixed blocks: a mixture of one shard has the rows of training on this
 }
 
 TEST_CASE("mixed blocks: the first shard is shuffled as in training on it alone, the others by their own seeds",
-          "[mixed]") {
+          "[mixtures]") {
   const Texts texts({200, 200});
   const BatchOptions options = options_of(5, 8);
   const auto mixed = texts.batches({1, 1}, options);
@@ -157,7 +157,7 @@ TEST_CASE("mixed blocks: the first shard is shuffled as in training on it alone,
   CHECK(*seeds.begin() >= 0);
 }
 
-TEST_CASE("mixed blocks and streams: inputs and targets of a row come from its own text", "[mixed]") {
+TEST_CASE("mixed blocks and streams: inputs and targets of a row come from its own text", "[mixtures]") {
   const Texts texts({203, 50, 77});
   for (const BatchOrder order : {BatchOrder::blocks, BatchOrder::streams}) {
     BatchOptions options = options_of(5, 6, order);
@@ -192,7 +192,7 @@ TEST_CASE("mixed blocks and streams: inputs and targets of a row come from its o
   }
 }
 
-TEST_CASE("mixed streams: each stream is a cycle, whose rows are full", "[mixed]") {
+TEST_CASE("mixed streams: each stream is a cycle, whose rows are full", "[mixtures]") {
   const Texts texts({60, 21, 12});
   const auto batches = texts.batches({3, 2, 1}, options_of(4, 6, BatchOrder::streams));
   // Shard 0: 3 streams of 20 tokens. Shard 1: 2 streams of 11 and 10 tokens. Shard 2: 1 stream of 12 tokens.
@@ -222,7 +222,7 @@ TEST_CASE("mixed streams: each stream is a cycle, whose rows are full", "[mixed]
         }).find("20 streams of 0 tokens in t2.mhs") != std::string::npos);
 }
 
-TEST_CASE("mixtures: the rows of two or three processes together are the rows of one process", "[mixed]") {
+TEST_CASE("mixtures: the rows of two or three processes together are the rows of one process", "[mixtures]") {
   const Texts texts({203, 50, 77});
   for (const BatchOrder order : {BatchOrder::blocks, BatchOrder::streams})
     for (const int num_processes : {2, 3}) {
@@ -233,8 +233,9 @@ TEST_CASE("mixtures: the rows of two or three processes together are the rows of
         process_batches.push_back(data::share_batches(texts.batches({3, 1, 2}, options), rank, num_processes));
       for (int64_t u = 0; u < 20; ++u) {
         std::vector<at::Tensor> targets;
-        for (const auto& own : process_batches)
-          for (const auto& micro_batch : own->micro_batches(u)) targets.push_back(own->load(u, micro_batch).targets);
+        for (const auto& own_batches : process_batches)
+          for (const auto& micro_batch : own_batches->micro_batches(u))
+            targets.push_back(own_batches->load(u, micro_batch).targets);
         CHECK(at::equal(at::cat(targets), all->load(u, {0, 7}).targets));
         CHECK(process_batches[0]->shard_epochs(u) == all->shard_epochs(u));
       }
@@ -242,11 +243,11 @@ TEST_CASE("mixtures: the rows of two or three processes together are the rows of
     }
 }
 
-TEST_CASE("mixed updates of pairs: draw n of a shard is update n of its own batches", "[mixed]") {
+TEST_CASE("mixed updates of pairs: draw n of a shard is update n of its own batches", "[mixtures]") {
   const auto first_pairs = translation::random_sentence_pairs(30), second_pairs = translation::random_sentence_pairs(9);
   const data::Pairs first = translation::corpus_of(first_pairs), second = translation::corpus_of(second_pairs);
   BatchOptions options;
-  options.block = 16, options.tokens = 60;
+  options.sequence_length = 16, options.tokens = 60;
   const auto mixed = data::mix_batches({{&first, "a.mhs", 1}, {&second, "b.mhs", 3}}, options, 3);
   const std::unique_ptr<data::Batches> shard_batches[2] = {first.batches(options, 3),
                                                            second.batches(options, data::seed_of_shard(3, 1))};
@@ -270,7 +271,7 @@ TEST_CASE("mixed updates of pairs: draw n of a shard is update n of its own batc
                             30.0 / static_cast<double>(shard_batches[1]->updates_per_epoch())});
 }
 
-TEST_CASE("mixed texts: lengths in epochs and tokens are converted as for one text", "[mixed]") {
+TEST_CASE("mixed texts: lengths in epochs and tokens are converted as for one text", "[mixtures]") {
   const Texts texts({200, 100});
   const auto batches = texts.batches({1, 1}, options_of(5, 8));  // 60 blocks in updates of 8 rows
   CHECK(batches->updates_per_epoch() == 8);

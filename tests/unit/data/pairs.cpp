@@ -15,6 +15,7 @@
 #include "fixtures/status.h"
 #include "task/task.h"
 #include "task/token_score.h"
+#include "text/records/translation.h"
 
 using namespace mh;
 using namespace mh::train;
@@ -29,8 +30,8 @@ bool contains(const std::string& text, const std::string& substring) {
 }
 
 const char* kModelConfig =
-    "[model]\nbackbone = 'encoder-decoder'\nlayers = 1\nwidth = 16\nffn = 32\nnorm = 'pre'\ndropout_ffn = 0.1\n"
-    "[attention]\nheads = 4\n[train]\nbatch.block = 12\nbatch.tokens = 120\nlr = 0.01\nvalidation.every = "
+    "[model]\nbackbone = 'encoder-decoder'\nlayers = 1\nwidth = 16\nffn_dim = 32\nnorm = 'pre'\ndropout_ffn = 0.1\n"
+    "[attention]\nheads = 4\n[train]\nbatch.sequence_length = 12\nbatch.tokens = 120\nlr = 0.01\nvalidation.every = "
     "'1e'\nlog_every = "
     "'1e'\nlabel_smoothing = 0.1\n";
 
@@ -52,7 +53,7 @@ TEST_CASE("batches contain every sentence pair once per epoch and respect the to
   const io::ShardFile shard(folder.file("t.mhs"));
   CHECK(rc::check([&] {
     TrainOptions options;
-    options.batch.block = 12;
+    options.batch.sequence_length = 12;
     options.batch.tokens = *rc::gen::inRange(12, 400);
     options.batch.micro_tokens = *rc::gen::elementOf(std::vector<int64_t>{0, 12, 40});
     options.batch.micro_tokens = std::min(options.batch.micro_tokens, options.batch.tokens);
@@ -136,7 +137,7 @@ TEST_CASE("sentence pairs in order of length fill each batch: one more pair woul
       }
     }
     TrainOptions options;
-    options.batch.block = 12, options.batch.tokens = max_tokens;
+    options.batch.sequence_length = 12, options.batch.tokens = max_tokens;
     CHECK(corpora::make_batches(pairs_of(shard), options)->updates_per_epoch() == expected_updates);
   }
 }
@@ -150,10 +151,10 @@ TEST_CASE("each epoch shuffles sentence pairs of equal length and the order of t
   pairs::write(folder.file("distinct.mhs"), distinct_lengths, 10, 10);
   const io::ShardFile equal_shard(folder.file("equal.mhs")), distinct_shard(folder.file("distinct.mhs"));
   TrainOptions options;
-  options.batch.block = 2, options.batch.tokens = 6;
+  options.batch.sequence_length = 2, options.batch.tokens = 6;
   const auto batches_of_three = corpora::make_batches(pairs_of(equal_shard), options);
   REQUIRE(batches_of_three->updates_per_epoch() == 3);
-  options.batch.block = options.batch.tokens = 10;
+  options.batch.sequence_length = options.batch.tokens = 10;
   const auto batches_of_one = corpora::make_batches(pairs_of(distinct_shard), options);
   REQUIRE(batches_of_one->updates_per_epoch() == 5);
   std::set<std::set<std::set<int64_t>>> groupings;
@@ -173,16 +174,17 @@ TEST_CASE("each epoch shuffles sentence pairs of equal length and the order of t
   CHECK(orders.size() > 2);
 }
 
-TEST_CASE("pairs longer than train.batch.block are refused, and the message states how many they are", "[pairs]") {
+TEST_CASE("pairs longer than train.batch.sequence_length are refused, and the message states how many they are",
+          "[pairs]") {
   Folder folder;
   pairs::write(folder.file("t.mhs"), {{{2}, {3}}, {{2, 2, 2}, {3}}, {{2}, {3, 3, 3, 3}}}, 10, 10);
   const io::ShardFile shard(folder.file("t.mhs"));
   TrainOptions options;
-  options.batch.block = 3, options.batch.tokens = 100;
+  options.batch.sequence_length = 3, options.batch.tokens = 100;
   const std::string text = refusal([&] { corpora::make_batches(pairs_of(shard), options); });
   CHECK(contains(text, "at least 5 tokens, the length of the longest source or target"));
   CHECK(contains(text, "2 of 3 pairs"));
-  options.batch.block = 5;
+  options.batch.sequence_length = 5;
   CHECK(corpora::make_batches(pairs_of(shard), options)->updates_per_epoch() == 1);
 }
 
@@ -193,7 +195,7 @@ TEST_CASE("a translation model learns to copy; resuming is bit-identical, and mi
   const auto uninterrupted_model = runs::run(config_of(folder, "[train]\nlength = '12e'\n"), folder.file("whole"));
   const io::ShardFile shard(folder.file("t.mhs"));
   const auto dataset =
-      task::task_of_kind(io::kPairsKind, "t.mhs")->open(text::FileRecords(shard), uninterrupted_model.tokenizers, {});
+      task::task_of_kind(text::kPairsKind, "t.mhs")->open(text::FileRecords(shard), uninterrupted_model.tokenizers, {});
   const data::Corpus& corpus = dataset->corpus();
   const auto loss = [&](const model::LoadedModel& loaded) {
     const task::NllSum s = task::score(*loaded.model, corpus, {});
@@ -238,7 +240,7 @@ TEST_CASE("every target token is scored once, in order, conditioned on its sourc
   auto model =
       model::build_language_model(model::ModelConfig::read(config), model::vocabulary_sizes_of(tokenizers), at::kCPU);
   model->parameters().initialise(1);
-  const auto dataset = task::task_of_kind(io::kPairsKind, "t.mhs")->open(text::FileRecords(shard), tokenizers, {});
+  const auto dataset = task::task_of_kind(text::kPairsKind, "t.mhs")->open(text::FileRecords(shard), tokenizers, {});
   const data::Corpus& corpus = dataset->corpus();
   std::vector<double> log_probabilities;
   std::vector<int32_t> tokens;
@@ -283,9 +285,9 @@ TEST_CASE("every target token is scored once, in order, conditioned on its sourc
   CHECK(pairs_seen.size() == 7);
   sample_options.sample.blocks = 61;
   CHECK(contains(refusal([&] { data::for_each_batch(*model, corpus, sample_options, visitor); }), "at most 60"));
-  data::ScoringOptions block_options;
-  block_options.block = 5;
-  CHECK(contains(refusal([&] { task::score(*model, corpus, block_options); }), "--block"));
+  data::ScoringOptions length_options;
+  length_options.sequence_length = 5;
+  CHECK(contains(refusal([&] { task::score(*model, corpus, length_options); }), "--sequence-length"));
 }
 
 TEST_CASE("checkpoint.retain_by = 'best' retains the checkpoints of lowest validation loss, also after a resume",
@@ -354,12 +356,13 @@ TEST_CASE("training on pairs refuses text shards and options of texts, and train
   CHECK(contains(error_of(runs::config_of(folder, "[train]\nlength = '1u'\n")), "language-model"));
   CHECK(contains(error_of(config_of(folder, "[train]\nlength = '1u'\nbatch.order = 'streams'\n")),
                  "pairs are independent"));
-  CHECK(contains(error_of(config_of(folder, "[train]\nlength = '1u'\nvalidation.block = 5\n")),
-                 "train.validation.block"));
+  CHECK(contains(error_of(config_of(folder, "[train]\nlength = '1u'\nvalidation.sequence_length = 5\n")),
+                 "train.validation.sequence_length"));
   CHECK(contains(
       error_of(config_of(
-          folder, "[model]\nencoder-decoder.shared_embedding = true\n[train]\nlength = '1u'\nbatch.block = 4\n")),
-      "train.batch.block"));
+          folder,
+          "[model]\nencoder-decoder.shared_embedding = true\n[train]\nlength = '1u'\nbatch.sequence_length = 4\n")),
+      "train.batch.sequence_length"));
   pairs::write(folder.file("t.mhs"), pairs::random_pairs(20, 8), 10, 8);
   CHECK(contains(
       error_of(config_of(folder, "[model]\nencoder-decoder.shared_embedding = true\n[train]\nlength = '1u'\n")),

@@ -26,14 +26,14 @@ std::unique_ptr<Batches> text_batches(BatchOrder order, int64_t micro_tokens) {
     return tokens;
   }();
   TrainOptions options;
-  options.batch.block = 5, options.batch.tokens = 30, options.batch.micro_tokens = micro_tokens,
+  options.batch.sequence_length = 5, options.batch.tokens = 30, options.batch.micro_tokens = micro_tokens,
   options.batch.order = order;
   return corpora::make_batches(corpora::text_of(text, 0), options);
 }
 
 std::unique_ptr<Batches> pair_batches() {
   TrainOptions options;
-  options.batch.block = 16, options.batch.tokens = 40, options.batch.micro_tokens = 20;
+  options.batch.sequence_length = 16, options.batch.tokens = 40, options.batch.micro_tokens = 20;
   return corpora::make_batches(translation::corpus_of(translation::random_sentence_pairs(30)), options);
 }
 
@@ -99,7 +99,7 @@ TEST_CASE("prefetched batches equal directly loaded batches for any order of req
 TEST_CASE("an error while prefetching an update is thrown when this update is requested", "[prefetch]") {
   struct FailingBatches : Batches {
     std::vector<int64_t> row_costs(int64_t) override { return {1}; }
-    std::vector<MicroBatch> micro_batches_of(int64_t update, const data::RowRange& rows) override {
+    std::vector<MicroBatch> micro_batches_of(int64_t update, const data::BatchRowRange& rows) override {
       if (update >= 3) throw Error(Exit::input, str("update ", update));
       return {{rows.first_row, rows.num_rows}};
     }

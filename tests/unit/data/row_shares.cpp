@@ -8,14 +8,14 @@
 #include <functional>
 #include <numeric>
 
+using mh::data::BatchRowRange;
 using mh::data::divide_rows;
-using mh::data::RowRange;
 
 namespace {
 
-int64_t max_cost_of(const std::vector<int64_t>& row_costs, const std::vector<RowRange>& ranges) {
+int64_t max_cost_of(const std::vector<int64_t>& row_costs, const std::vector<BatchRowRange>& ranges) {
   int64_t max_cost = 0;
-  for (const RowRange& range : ranges) {
+  for (const BatchRowRange& range : ranges) {
     const auto begin = row_costs.begin() + range.first_row;
     max_cost = std::max(max_cost, std::accumulate(begin, begin + range.num_rows, int64_t{0}));
   }
@@ -38,13 +38,13 @@ int64_t best_max_cost(const std::vector<int64_t>& row_costs, size_t first_row, i
 }  // namespace
 
 TEST_CASE("row shares: rows of equal cost are divided evenly, larger shares first") {
-  CHECK((divide_rows(std::vector<int64_t>(8, 5), 3) == std::vector<RowRange>{{0, 3}, {3, 3}, {6, 2}}));
-  CHECK((divide_rows(std::vector<int64_t>(6, 5), 3) == std::vector<RowRange>{{0, 2}, {2, 2}, {4, 2}}));
+  CHECK((divide_rows(std::vector<int64_t>(8, 5), 3) == std::vector<BatchRowRange>{{0, 3}, {3, 3}, {6, 2}}));
+  CHECK((divide_rows(std::vector<int64_t>(6, 5), 3) == std::vector<BatchRowRange>{{0, 2}, {2, 2}, {4, 2}}));
 }
 
 TEST_CASE("row shares: with more processes than rows, the last processes have no rows") {
-  CHECK((divide_rows({7, 1}, 4) == std::vector<RowRange>{{0, 1}, {1, 1}, {2, 0}, {2, 0}}));
-  CHECK((divide_rows({}, 2) == std::vector<RowRange>{{0, 0}, {0, 0}}));
+  CHECK((divide_rows({7, 1}, 4) == std::vector<BatchRowRange>{{0, 1}, {1, 1}, {2, 0}, {2, 0}}));
+  CHECK((divide_rows({}, 2) == std::vector<BatchRowRange>{{0, 0}, {0, 0}}));
 }
 
 TEST_CASE("row shares: shares cover all rows in order, and the most expensive share is as cheap as possible") {
@@ -55,7 +55,7 @@ TEST_CASE("row shares: shares cover all rows in order, and the most expensive sh
     const auto ranges = divide_rows(row_costs, num_shares);
     RC_ASSERT(static_cast<int64_t>(ranges.size()) == num_shares);
     int64_t end = 0;
-    for (const RowRange& range : ranges) {
+    for (const BatchRowRange& range : ranges) {
       RC_ASSERT(range.first_row == end);
       RC_ASSERT(range.num_rows >= 0);
       RC_ASSERT(range.num_rows > 0 || static_cast<int64_t>(row_costs.size()) < num_shares);

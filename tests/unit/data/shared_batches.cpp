@@ -24,7 +24,7 @@ std::unique_ptr<Batches> make_batches(BatchOrder order, bool has_pairs, int64_t 
   TrainOptions options;
   options.batch.order = order;
   options.batch.micro_tokens = micro_tokens;
-  options.batch.block = has_pairs ? 16 : 5;
+  options.batch.sequence_length = has_pairs ? 16 : 5;
   options.batch.tokens = has_pairs ? 60 : 30;
   return has_pairs ? corpora::make_batches(translation::corpus_of(pairs), options)
                    : corpora::make_batches(corpora::text_of(text, 0), options);
@@ -46,14 +46,15 @@ TEST_CASE(
             const data::Batch whole_batch = all->load(update, {0, num_rows});
             int64_t end = 0, num_targets = 0;
             for (int rank = 0; rank < num_processes; ++rank) {
-              const auto own = data::share_batches(make_batches(order, has_pairs, micro_tokens), rank, num_processes);
-              const data::RowRange rows = own->own_rows(update);
+              const auto own_batches =
+                  data::share_batches(make_batches(order, has_pairs, micro_tokens), rank, num_processes);
+              const data::BatchRowRange rows = own_batches->own_rows(update);
               CHECK(rows.first_row == end);
-              for (const auto& micro_batch : own->micro_batches(update)) {
+              for (const auto& micro_batch : own_batches->micro_batches(update)) {
                 CHECK(micro_batch.first_row == end);
                 CHECK(micro_batch.num_rows > 0);
                 end += micro_batch.num_rows;
-                num_targets += own->load(update, micro_batch).targets.ge(0).sum().item<int64_t>();
+                num_targets += own_batches->load(update, micro_batch).targets.ge(0).sum().item<int64_t>();
               }
               CHECK(end == rows.first_row + rows.num_rows);
             }

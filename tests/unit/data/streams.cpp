@@ -52,15 +52,16 @@ bool contains(const std::string& text, const std::string& substring) {
 
 }  // namespace
 
-TEST_CASE("streams contain every token once, in order, for any numbers of tokens and streams and any block size",
+TEST_CASE("streams contain every token once, in order, for any numbers of tokens and streams and any sequence length",
           "[streams]") {
   CHECK(rc::check([] {
     const int64_t num_tokens = *rc::gen::inRange<int64_t>(1, 200), num_streams = *rc::gen::inRange<int64_t>(1, 12),
-                  block = *rc::gen::inRange<int64_t>(1, 12);
+                  sequence_length = *rc::gen::inRange<int64_t>(1, 12);
     RC_PRE(num_tokens >= num_streams);
     const std::vector<int32_t> text = make_tokens(num_tokens);
     TrainOptions options;
-    options.batch.order = BatchOrder::streams, options.batch.block = block, options.batch.tokens = num_streams * block;
+    options.batch.order = BatchOrder::streams, options.batch.sequence_length = sequence_length,
+    options.batch.tokens = num_streams * sequence_length;
     auto batches = corpora::make_batches(corpora::text_of(text, 5), options);
     // Naive reference: the text is divided into streams, the longer streams first, and each stream into blocks.
     std::vector<std::vector<int64_t>> streams(static_cast<size_t>(num_streams));
@@ -72,19 +73,19 @@ TEST_CASE("streams contain every token once, in order, for any numbers of tokens
       max_length = std::max(max_length, length);
     }
     RC_ASSERT(num_assigned == num_tokens);
-    RC_ASSERT(batches->updates_per_epoch() == (max_length + block - 1) / block);
+    RC_ASSERT(batches->updates_per_epoch() == (max_length + sequence_length - 1) / sequence_length);
     for (int64_t u = 0; u < 2 * batches->updates_per_epoch(); ++u) {
       const int64_t segment = u % batches->updates_per_epoch();
       RC_ASSERT(batches->continues_streams(u) == (segment > 0));
       const auto update = batches->rows_of(u);
-      const int64_t width = std::min(block, max_length - segment * block);
+      const int64_t width = std::min(sequence_length, max_length - segment * sequence_length);
       const data::Batch batch = batches->load(u, {0, static_cast<int64_t>(update.rows.size())});
       RC_ASSERT(batch.input.tokens.sizes() == at::IntArrayRef({num_streams, width}));
       const auto* in = batch.input.tokens.const_data_ptr<int64_t>();
       const auto* out = batch.targets.const_data_ptr<int64_t>();
       for (const auto& stream : streams)
         for (int64_t t = 0; t < width; ++t, ++in, ++out) {
-          const auto position = static_cast<size_t>(segment * block + t);
+          const auto position = static_cast<size_t>(segment * sequence_length + t);
           if (position >= stream.size()) {
             RC_ASSERT(*out == -1);
             continue;
@@ -100,7 +101,7 @@ TEST_CASE("streams contain every token once, in order, for any numbers of tokens
   }));
   const std::vector<int32_t> text = make_tokens(5);
   TrainOptions options;
-  options.batch.order = BatchOrder::streams, options.batch.block = 2, options.batch.tokens = 12;
+  options.batch.order = BatchOrder::streams, options.batch.sequence_length = 2, options.batch.tokens = 12;
   CHECK(contains(refusal([&] { corpora::make_batches(corpora::text_of(text, 5), options); }), "at most 5 streams"));
   CHECK(length_to_updates({1, Length::Unit::epochs}, options.batch, 100) == 9);  // ceil(ceil(100 / 6 streams) / 2)
   CHECK(length_to_updates({101, Length::Unit::tokens}, options.batch, 100) == 10);
@@ -112,7 +113,7 @@ TEST_CASE("the score of a text in parallel streams equals a loop over its tokens
   for (int64_t num_layers : {1, 3}) {
     auto model = build(str("layers = ", num_layers, "\ntransformer-xl.memory = 9\n"));
     data::ScoringOptions options;
-    options.block = 4, options.memory = 7, options.streams = 5;
+    options.sequence_length = 4, options.memory = 7, options.streams = 5;
     double expected_nll = 0;
     for (int64_t s = 0; s < 5; ++s) {
       const int64_t first = s * 20 + std::min<int64_t>(s, 3), length = s < 3 ? 21 : 20;
@@ -166,7 +167,7 @@ TEST_CASE("the scoring protocol of a text follows from the options and the model
   auto with_memory = build("layers = 1\ntransformer-xl.memory = 9\n"), without_memory = build("layers = 1\n");
   auto resolve_options = [](model::LanguageModel& m, int64_t context, int64_t memory, int64_t streams) {
     data::ScoringOptions options;
-    options.block = 4, options.context = context, options.memory = memory, options.streams = streams;
+    options.sequence_length = 4, options.context = context, options.memory = memory, options.streams = streams;
     return data::Text(100, 0, {}).resolve(options, m);
   };
   auto protocol = [](const data::ScoringOptions& options) { return std::string(data::protocol_of(options)); };
@@ -367,21 +368,22 @@ TEST_CASE("updates in micro-batches, each with its own memory, give the same wei
   check_same(train_in_folder(folder, "mixed", common_toml + "[train]\nbatch.micro_tokens = 16\n", true));
 }
 
-TEST_CASE("the validation loss of a training run equals an evaluation with the same block size and memory",
+TEST_CASE("the validation loss of a training run equals an evaluation with the same sequence length and memory",
           "[streams]") {
   Folder folder;
   write_text(folder.file("t.mhs"), make_tokens(400));
   write_text(folder.file("v.mhs"), make_tokens(133));
   const std::string valid_toml = "[data]\nvalid = '" + folder.file("v.mhs") + "'\n[train]\nlength = '9u'\n";
   const shards::TextShard text = shards::read_tokens(folder.file("v.mhs"));
-  for (const auto& [extra_toml, block, memory] : {std::tuple{std::string(), 8, 10},
-                                                  {"validation.block = 3\n", 3, 15},
-                                                  {"validation.block = 3\nvalidation.memory = 4\n", 3, 4},
-                                                  {"validation.memory = 0\n", 8, 0}}) {
-    const std::string name = std::to_string(block * 100 + memory);
+  for (const auto& [extra_toml, sequence_length, memory] :
+       {std::tuple{std::string(), 8, 10},
+        {"validation.sequence_length = 3\n", 3, 15},
+        {"validation.sequence_length = 3\nvalidation.memory = 4\n", 3, 4},
+        {"validation.memory = 0\n", 8, 0}}) {
+    const std::string name = std::to_string(sequence_length * 100 + memory);
     auto loaded = train_in_folder(folder, name, valid_toml + extra_toml);
     data::ScoringOptions options;
-    options.block = block, options.memory = memory;
+    options.sequence_length = sequence_length, options.memory = memory;
     const task::NllSum score = task::score(*loaded.model, corpora::text_of(text.tokens, 0), options);
     const double valid_nll = read_log(folder.file(name), "valid_nll").back()["valid_nll"];
     CHECK(valid_nll == rounding::fp64(score.nll / 133, 133));  // a mean in fp64 of the same terms
@@ -392,9 +394,9 @@ TEST_CASE("the properties of a resumed run contain the update of the next valida
   Folder folder;
   const auto run = config_of(folder, "[train]\nlength = '10u'\nvalidation.every = '4u'\n");
   const auto batches = corpora::make_batches(data::Text(400, 0, {}), run.train);
-  auto next_validation_after = [&](int64_t update, bool is_validated) {
+  auto next_validation_after = [&](int64_t update, bool is_complete) {
     TrainState state;
-    state.update = update, state.is_complete = is_validated;
+    state.update = update, state.is_complete = is_complete;
     return run_properties_of(run, *batches, true, state).next_validation_update;
   };
   CHECK(next_validation_after(0, true) == 4);
@@ -421,7 +423,7 @@ TEST_CASE("invalid options of streams, memories and Skip-Retain are refused befo
                     valid_toml = "[data]\nvalid = '" + folder.file("t.mhs") + "'\n";
   CHECK(contains(refusal_of("[train]\nbatch.order = 'blocks'\n"), "train.batch.order"));
   CHECK(contains(refusal_of("[train]\nbatch.tokens = 4000\n"), "at most 400 streams"));
-  CHECK(contains(refusal_of("[train]\nvalidation.block = 19\n"), "train.validation.block"));
+  CHECK(contains(refusal_of("[train]\nvalidation.sequence_length = 19\n"), "train.validation.sequence_length"));
   CHECK(contains(refusal_of("[model]\ntransformer-xl.memory = 0\n[train]\nvalidation.memory = 3\n"),
                  "train.validation.memory"));
   CHECK(contains(
@@ -449,13 +451,13 @@ TEST_CASE("loading a checkpoint may override configuration keys that change no p
   CHECK(overridden_model.model->memory_length() == 20);
   const std::vector<int32_t> text = make_tokens(90);
   data::ScoringOptions options;
-  options.block = 8, options.memory = 20;
+  options.sequence_length = 8, options.memory = 20;
   // Without the overrides both models would compute the same bits.
   CHECK(task::score(*original_model.model, corpora::text_of(text, 0), options).nll !=
         task::score(*overridden_model.model, corpora::text_of(text, 0), options).nll);
   CHECK(
       contains(refusal([&] { load({"model.layers=3"}); }), "keep the names, shapes and head counts of all parameters"));
-  CHECK(contains(refusal([&] { load({"model.ffn=32"}); }), "(16, 16)"));
+  CHECK(contains(refusal([&] { load({"model.ffn_dim=32"}); }), "(16, 16)"));
   CHECK(
       contains(refusal([&] { load({"attention.mixer=mixhead-a"}); }), "the new parameter decoder.layers.0.self.mixer"));
   CHECK(contains(refusal([&] { load({"attention.score=dot-product"}); }), "no parameter of this name"));

@@ -1,4 +1,4 @@
-// Parts of a Hugging Face folder that mh-convert keeps: read from a folder, and added to a new one.
+// Companions, the parts of a Hugging Face folder that mh-convert stores: read from a folder, and added to a new one.
 #include "huggingface/companion_files.h"
 
 #include <catch2/catch.hpp>
@@ -58,7 +58,7 @@ TEST_CASE("generation settings, chat template and special tokens of a folder are
                                                                       {"chat_template", "short"},
                                                                       {"pad_token", "<pad>"},
                                                                       {"padding_side", "left"}});
-  // What a new folder has is kept as before when it is read again.
+  // A new folder that is read again gives the same companion files.
   const Folder copy;
   for (const auto& [name, text] : result.files) write_file_atomically(copy.file(name), text);
   const NewFolder again = folder_with(read(copy, result.config.dump()));
@@ -66,7 +66,7 @@ TEST_CASE("generation settings, chat template and special tokens of a folder are
   CHECK(again.files == result.files);
 }
 
-TEST_CASE("a folder without such parts keeps nothing, and files that multihead does not write are not made",
+TEST_CASE("a folder without companions gives none, and files that multihead does not write are not made",
           "[huggingface]") {
   const Folder folder;
   CHECK(read(folder).empty());
@@ -102,7 +102,7 @@ TEST_CASE("the tokens that end a text come from generation_config.json, and with
   }
 }
 
-TEST_CASE("kept parts are limited in size, and damaged files are refused", "[huggingface]") {
+TEST_CASE("companions are limited in size, and damaged files are refused", "[huggingface]") {
   const Folder folder;
   write_file_atomically(folder.file("chat_template.jinja"), std::string(kMaxCompanionBytes + 1, 'x'));
   CHECK(read(folder).empty());

@@ -80,7 +80,7 @@ TEST_CASE("keys missing from config.json of a decoder have the defaults of its c
           "[huggingface]") {
   struct Defaults {
     const char* type;
-    int64_t width, ffn, layers, heads, key_value_heads, head_size, max_positions;
+    int64_t width, ffn_dim, layers, heads, kv_heads, head_size, max_positions;
     double epsilon, base;
     bool is_tied;
     const char* activation;
@@ -102,10 +102,10 @@ TEST_CASE("keys missing from config.json of a decoder have the defaults of its c
     INFO(d.type);
     const Settings s = settings_from(d.type, "{}");
     CHECK(s.at("model.width") == d.width);
-    CHECK(s.at("model.ffn") == d.ffn);
+    CHECK(s.at("model.ffn_dim") == d.ffn_dim);
     CHECK(s.at("model.layers") == d.layers);
     CHECK(s.at("attention.heads") == d.heads);
-    CHECK(setting_or(s, "attention.key_value_heads", 0) == d.key_value_heads);
+    CHECK(setting_or(s, "attention.key_value_heads", 0) == d.kv_heads);
     CHECK(setting_or(s, "attention.head_size", 0) == d.head_size);
     CHECK(s.at("model.max_positions") == d.max_positions);
     CHECK(s.at("model.norm_epsilon") == d.epsilon);
@@ -438,7 +438,7 @@ TEST_CASE("the forms of Falcon differ in residual connections, norms, and the gr
   struct Form {
     const char* keys;
     const char* residual;
-    int64_t key_value_heads, num_groups;
+    int64_t kv_heads, num_groups;
     std::vector<std::string> norms;  // of attention and of the feed-forward sublayer
   };
   for (const Form& form :
@@ -458,7 +458,7 @@ TEST_CASE("the forms of Falcon differ in residual connections, norms, and the gr
     INFO(form.keys);
     const Settings s = small_settings("falcon", form.keys);
     CHECK(s.at("model.residual") == form.residual);
-    CHECK(s.at("attention.key_value_heads") == form.key_value_heads);
+    CHECK(s.at("attention.key_value_heads") == form.kv_heads);
     CHECK(s.at("attention.bias") == false);
     CHECK(s.at("model.ffn_bias") == false);
     const TensorNames names = names_of("falcon", s);

@@ -68,11 +68,11 @@ TEST_CASE("JsonConfig reads lists and objects, and names the place of an error i
 TEST_CASE("keys missing from config.json have the defaults of transformers", "[huggingface]") {
   Settings s = settings_from("gpt2", "{}");
   CHECK(s["model.width"] == 768);
-  CHECK(s["model.ffn"] == 3072);
+  CHECK(s["model.ffn_dim"] == 3072);
   CHECK(s["model.activation"] == "gelu-tanh");
   CHECK(s["model.norm_epsilon"] == 1e-5);
   CHECK(s["attention.heads"] == 12);
-  CHECK(settings_from("gpt2", R"({"n_inner": 100})")["model.ffn"] == 100);
+  CHECK(settings_from("gpt2", R"({"n_inner": 100})")["model.ffn_dim"] == 100);
   s = settings_from("bert", "{}");
   CHECK(s["model.norm_epsilon"] == 1e-12);
   CHECK(s["model.activation"] == "gelu");

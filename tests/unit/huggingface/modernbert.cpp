@@ -39,7 +39,7 @@ TEST_CASE("keys of ModernBERT missing from config.json have the defaults of tran
   CHECK(s["model.positions"] == "none");
   CHECK(s["model.max_positions"] == 8192);
   CHECK(s["model.width"] == 768);
-  CHECK(s["model.ffn"] == 1152);
+  CHECK(s["model.ffn_dim"] == 1152);
   CHECK(s["model.norm_epsilon"] == 1e-5);
   CHECK(s["model.tied"] == true);
   CHECK(s["model.bert.segments"] == 0);

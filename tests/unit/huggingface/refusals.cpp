@@ -16,8 +16,8 @@ using namespace huggingface_settings;
 
 namespace {
 
-// Returns the message with which the content of config.json is refused before its architecture reads it; "" if it is
-// not.
+// Returns the message of the error for the content of config.json before its architecture reads it; "" without an
+// error.
 std::string early_refusal(const std::string& text) {
   try {
     const JsonConfig file = config(text);
@@ -32,7 +32,7 @@ std::string early_refusal(const std::string& text) {
 
 std::string refusal_of_type(const std::string& type) { return early_refusal(R"({"model_type": ")" + type + "\"}"); }
 
-// Returns the message with which config.json with these keys is refused; "" if it is not.
+// Returns the message of the error for config.json with these keys; "" without an error.
 std::string refusal_of_keys(const std::string& type, const std::string& keys) {
   const std::string text = R"({"model_type": ")" + type + "\", " + keys + "}", message = early_refusal(text);
   return message.empty() ? refusal_message(type, text) : message;

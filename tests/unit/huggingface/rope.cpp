@@ -93,8 +93,8 @@ TEST_CASE("each kind of scaling has its numbers, and defaults where transformers
   const Settings yarn{{"rotary.scaling", "yarn"}, {"rotary.factor", 4.0},    {"rotary.original_length", 16},
                       {"rotary.beta_fast", 32.0}, {"rotary.beta_slow", 1.0}, {"rotary.truncate", true}};
   CHECK(scaling(R"({"type": "yarn", "factor": 4, "original_max_position_embeddings": 16})") == yarn);
-  // Without a factor, it is the quotient of both lengths; null counts as missing, and 0 where transformers tests for
-  // truth.
+  // A missing factor is the quotient of the two lengths. null counts as missing, and so does 0 if transformers tests
+  // the number for truth.
   CHECK(scaling(R"({"rope_type": "yarn", "original_max_position_embeddings": 16, "beta_fast": null, "mscale": 0})") ==
         yarn);
   // mscale counts only with mscale_all_dim, and not beside attention_factor.
@@ -170,7 +170,7 @@ TEST_CASE("a part of a head rotates only in architectures with such a key", "[hu
   for (const char* part : {"0", "0.3", "1.5", "-1", "1e300", "0.1"})  // 0.3: 3 elements
     CHECK_THAT(error_of(std::string(R"({"partial_rotary_factor": )") + part + "}", kPartial),
                Catch::Contains("an even number of elements"));
-  // The written part reads back as the same size, whatever the rounding of the quotient.
+  // The written fraction reads back as the same size, whatever the rounding of the quotient.
   for (int64_t head_size = 2; head_size <= 256; head_size += 7)
     for (int64_t size = 2; size < head_size; size += 2) {
       const RopeSizes sizes{head_size, 64};
@@ -233,13 +233,17 @@ TEST_CASE("Phi-3 scales by longrope only, under three names, with exactly the ke
   CHECK(both.at("rope_scaling").size() == 3);
   CHECK(both.at("rope_scaling").at("type") == "longrope");
   CHECK(read(both.dump(), kPhi3) == rope);
-  // The default length is the class's 4096 instead of max_position_embeddings.
+  // Without original_max_position_embeddings, the original length is 4096, the default of Phi-3's configuration class,
+  // and not max_position_embeddings.
   CHECK(read(R"({"partial_rotary_factor": 0.5, "rope_scaling": {"type": "su", )" + lists + "}}", kPhi3,
              {.head_size = 12, .max_positions = 131072})
             .at("rotary.factor") == 32.0);
   CHECK(read(R"({"partial_rotary_factor": 0.5, "rope_scaling": {"type": "su", )" + lists + "}}", kPhi3,
              {.head_size = 12, .max_positions = 64})
             .at("rotary.factor") == 1.0);
+  CHECK_THAT(
+      error_of(R"({"rope_scaling": {"type": "su", "original_max_position_embeddings": 16, )" + lists + "}}", kPhi3),
+      Catch::Contains("expected 4096, the default of the architecture") && Catch::Contains("found 16"));
 }
 
 TEST_CASE("unknown kinds and keys of rotary positions, and missing or invalid numbers, are refused by name",
@@ -279,8 +283,8 @@ TEST_CASE("settings of layers become overrides of the kind of most layers, and r
   CHECK(layers.kinds.size() == 3);
   Settings settings{{"model.layers", 6}, {"attention.heads", 4}};
   set_layers(layers, settings);
-  // Three layers have the settings `full`, but only those of `sliding` can be overridden by all others: no override
-  // removes rotary.factor.
+  // Three of six layers have the settings `full`, but the shared settings are `sliding`, since overrides can turn
+  // `sliding` into the other settings, while no override removes rotary.factor.
   CHECK(settings.at("attention.window") == 5);
   CHECK(settings.at("attention.decoder.self.0.window") == 0);
   CHECK(settings.at("attention.decoder.self.0.rotary.factor") == 8.0);
@@ -292,7 +296,7 @@ TEST_CASE("settings of layers become overrides of the kind of most layers, and r
     CHECK(read_layers.of_layer(layer).at("heads") == 4);
     for (const auto& [key, value] : layers.of_layer(layer)) CHECK(read_layers.of_layer(layer).at(key) == value);
   }
-  // If each kind lacks settings of the other, the settings of all layers are those that both have.
+  // If each kind lacks settings of the other, the shared settings are the settings that both kinds have.
   LayerSettings scaled_layers;
   scaled_layers.add({{"transform", Json::array({"rotary"})}, {"rotary.factor", 2.0}, {"rotary.beta_fast", 8.0}});
   scaled_layers.add({{"transform", Json::array({"rotary"})}, {"rotary.factor", 2.0}, {"rotary.low_factor", 3.0}});

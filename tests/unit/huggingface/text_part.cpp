@@ -21,7 +21,7 @@ TEST_CASE("tensors of the language model have the names of a folder of its own, 
   CHECK(name_in_text_part("audio_tower.norm.weight") == "audio_tower.norm.weight");  // unknown, and refused
 }
 
-TEST_CASE("the settings of Gemma 3 for text and images are those of text_config", "[huggingface]") {
+TEST_CASE("Gemma 3 for text and images gets its settings from text_config", "[huggingface]") {
   const auto whole = config(R"({"model_type": "gemma3", "text_config": {"model_type": "gemma3_text", "head_dim": 8}})");
   CHECK(has_text_part(whole));
   CHECK(text_part(whole).value("head_dim", 0) == 8);

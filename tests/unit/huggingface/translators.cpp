@@ -53,7 +53,7 @@ TEST_CASE("keys missing from config.json of an encoder-decoder have the defaults
   CHECK(s["model.width"] == 1024);
   CHECK(s["model.layers"] == 12);
   CHECK(s["attention.heads"] == 16);
-  CHECK(s["model.ffn"] == 4096);
+  CHECK(s["model.ffn_dim"] == 4096);
   CHECK(s["model.activation"] == "gelu");
   CHECK(s["model.scale_embedding"] == false);
   CHECK(s["model.tied"] == true);
@@ -72,7 +72,7 @@ TEST_CASE("keys missing from config.json of an encoder-decoder have the defaults
   CHECK(s["attention.decoder.self.t5.max_distance"] == 128);
   CHECK(s[kStart] == 0);
   s = settings_from("mt5", "{}");
-  CHECK(s["model.ffn"] == 1024);
+  CHECK(s["model.ffn_dim"] == 1024);
   CHECK(s["model.layers"] == 8);
   CHECK(s["attention.heads"] == 6);
   CHECK(s["attention.head_size"] == 64);
@@ -194,7 +194,7 @@ TEST_CASE("settings of encoder-decoders without an equivalent are refused by the
   for (const auto& [key, words] : t5_keys) CHECK_THAT(refusal_message("t5", "{" + key + "}"), Catch::Contains(words));
 }
 
-TEST_CASE("the vocabulary files of Marian are those of the model, with the token of each role", "[huggingface]") {
+TEST_CASE("Marian's folder gets the vocabulary files of the model, with the token of each role", "[huggingface]") {
   const text::Tokenizers tokenizers = sentencepiece_model::marian_tokenizers();
   const auto marian = architectures().make("marian", "model_type");
   const auto files = marian->vocabulary_files(tokenizers, small_settings("marian"), "test");

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "fixtures/folder.h"
+#include "fixtures/num_cases.h"
 #include "fixtures/status.h"
 #include "io/tensor_files.h"
 #include "text/tokenizers.h"
@@ -136,7 +137,7 @@ TEST_CASE("a truncated checkpoint is refused; a flipped bit is refused or change
   CHECK(is_refused(intact_bytes + "x"));
   RandomSequence random(RandomStream(1, "flips"));
   const Metadata metadata = Checkpoint(folder.file("x")).metadata();
-  for (int i = 0; i < 4000; ++i) {
+  for (int i = 0; i < fixtures::num_cases(4000); ++i) {
     std::string damaged = intact_bytes;
     size_t offset = i % 2 == 0 ? random.uniform_below(1000) : random.uniform_below(intact_bytes.size());
     damaged[offset] = static_cast<char>(damaged[offset] ^ (1 << random.uniform_below(8)));

@@ -8,6 +8,7 @@
 #include "fixtures/folder.h"
 #include "io/checkpoint.h"
 #include "io/shard.h"
+#include "text/records/language_modelling.h"
 
 using namespace mh;
 
@@ -25,7 +26,7 @@ void write_shard(const std::string& path, int32_t token) {
   header.vocabulary_size = 10;
   header.fingerprint = "0123456789abcdef";
   header.tokenizer = "vocabulary";
-  header.set_kind(io::kTextKind);
+  header.set_kind(text::kTextKind);
   auto sink = open_sink(path);
   io::ShardWriter writer(*sink, header);
   writer.add_sequence(std::vector<int32_t>{1, token, 3});

@@ -76,13 +76,13 @@ int64_t pick(int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low,
 int pick_int(int low, int high) { return static_cast<int>(pick(low, high)); }
 
 // Relative positions over random key ranges, and their gradients.
-struct RelativePositions {
+struct RelativeBuffers {
   std::vector<float> u, v_bias, r, transposed_r, du, dv_bias, dr;
   std::vector<KeyRange> key_ranges;
   RelativeParams relative{};
 
-  RelativePositions() = default;
-  RelativePositions(const AttentionParams& params, int64_t heads, int64_t size) {
+  RelativeBuffers() = default;
+  RelativeBuffers(const AttentionParams& params, int64_t heads, int64_t size) {
     int64_t num_rows = 0;  // number of rows of r
     for (int64_t first = 0; first < params.keys;) {
       const int64_t range_keys = pick(1, params.keys - first),
@@ -111,15 +111,14 @@ struct RelativePositions {
 
 // Random key/value heads and head scales in half of the cases, set in `params`; empty in the other half.
 struct HeadChoices {
-  std::vector<int64_t> key_head_of, value_head_of;
+  std::vector<int64_t> k_head_of, v_head_of;
   std::vector<float> scales;
   HeadChoices(AttentionParams& params, int64_t heads, int64_t value_heads) {
     if (pick(0, 1) == 0) return;
-    for (int64_t j = 0; j < heads; ++j) key_head_of.push_back(pick(0, heads - 1));
+    for (int64_t j = 0; j < heads; ++j) k_head_of.push_back(pick(0, heads - 1));
     for (int64_t i = 0; i < value_heads; ++i)
-      value_head_of.push_back(pick(0, value_heads - 1)), scales.push_back(0.5F * static_cast<float>(pick(-1, 3)));
-    params.key_head_of = key_head_of.data(), params.value_head_of = value_head_of.data(),
-    params.head_scales = scales.data();
+      v_head_of.push_back(pick(0, value_heads - 1)), scales.push_back(0.5F * static_cast<float>(pick(-1, 3)));
+    params.k_head_of = k_head_of.data(), params.v_head_of = v_head_of.data(), params.head_scales = scales.data();
   }
 };
 
@@ -242,7 +241,7 @@ void naive_bf16_product(const Bf16GemmSizes& product, const uint16_t* a, const u
 // Checks that the forward and the backward pass of attention without head mixing write finite results, and, if
 // `compares_with_equations`, that the results match the equations.
 template <class T>
-void check_plain(AttentionParams params, RelativePositions* positions, std::mt19937& random,
+void check_plain(AttentionParams params, RelativeBuffers* positions, std::mt19937& random,
                  bool compares_with_equations = false) {
   const Tensor<T> q(1, params.queries, params.key_size, random), k(1, params.keys, params.key_size, random),
       v(1, params.keys, params.key_size, random);
@@ -293,7 +292,7 @@ void in_threads(int64_t count, const F& f) {
 // equal the forward pass if is_head_mixing_decode(params); and, if `compares_with_equations`, which requires a matrix
 // for each query, that the results match the equations.
 template <class T>
-void check_head_mixing(AttentionParams params, int64_t num_shares, RelativePositions* positions, std::mt19937& random,
+void check_head_mixing(AttentionParams params, int64_t num_shares, RelativeBuffers* positions, std::mt19937& random,
                        bool compares_with_equations = false) {
   const Tensor<T> q(params.heads, params.queries, params.key_size, random),
       k(params.heads, params.keys, params.key_size, random),
@@ -343,8 +342,8 @@ void check_head_mixing(AttentionParams params, int64_t num_shares, RelativePosit
   // Each share of the queries writes the gradients of the matrices of its queries or, if all queries share a matrix,
   // one term of the gradient of this matrix.
   std::vector<float> dm = nan_buffer((has_matrix_per_query ? params.queries : num_shares) * matrix_size);
-  std::vector<RelativePositions> share_positions(positions != nullptr ? static_cast<size_t>(num_shares) : 0,
-                                                 positions != nullptr ? *positions : RelativePositions{});
+  std::vector<RelativeBuffers> share_positions(positions != nullptr ? static_cast<size_t>(num_shares) : 0,
+                                               positions != nullptr ? *positions : RelativeBuffers{});
   const int64_t num_bias_gradients = params.heads * params.position_bias.num_distances,
                 num_sink_gradients = params.sinks != nullptr ? params.heads : 0;
   std::vector<std::vector<float>> share_dsinks(static_cast<size_t>(num_shares), nan_buffer(num_sink_gradients)),
@@ -359,7 +358,7 @@ void check_head_mixing(AttentionParams params, int64_t num_shares, RelativePosit
     if (params.has_position_bias())
       share_tensors.dposition_bias = share_dposition_bias[static_cast<size_t>(share)].data();
     if (positions != nullptr) {
-      RelativePositions& gradients = share_positions[static_cast<size_t>(share)];
+      RelativeBuffers& gradients = share_positions[static_cast<size_t>(share)];
       share_tensors.du = gradients.du.data(), share_tensors.dv_bias = gradients.dv_bias.data(),
       share_tensors.dr = gradients.dr.data();
     }
@@ -378,7 +377,7 @@ void check_head_mixing(AttentionParams params, int64_t num_shares, RelativePosit
   });
   RC_ASSERT(dq.all_finite() && dk.all_finite() && dv.all_finite());
   for (float element : dm) RC_ASSERT(std::isfinite(element));
-  for (const RelativePositions& gradients : share_positions) RC_ASSERT(gradients.all_finite());
+  for (const RelativeBuffers& gradients : share_positions) RC_ASSERT(gradients.all_finite());
   const auto sum_shares = [](const std::vector<std::vector<float>>& shares) {
     std::vector<float> sums(shares[0].size());
     for (const std::vector<float>& share : shares)
@@ -465,7 +464,7 @@ TEST_CASE("CPU head mixing stays within its buffers and writes every element of 
     params.l2_bytes = int64_t{1} << pick(10, 20);  // often too small for all keys in one span
     draw_options(params);
     const HeadChoices choices(params, params.heads, params.value_heads);
-    std::optional<RelativePositions> positions;
+    std::optional<RelativeBuffers> positions;
     if (pick(0, 1) == 1)
       params.relative = positions.emplace(params, params.heads, mh::round_up(params.key_size, 16)).relative;
     std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
@@ -490,7 +489,7 @@ TEST_CASE("CPU attention without mixing stays within its buffers and writes ever
     params.l2_bytes = int64_t{1} << pick(10, 20);  // often too small for all keys in one span
     draw_options(params);
     const HeadChoices choices(params, 1, 1);
-    std::optional<RelativePositions> positions;
+    std::optional<RelativeBuffers> positions;
     if (pick(0, 1) == 1) params.relative = positions.emplace(params, 1, params.key_size).relative;
     std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
     const LogitTerms terms(params, 1, random);
@@ -538,7 +537,7 @@ TEST_CASE("CPU attention with soft caps, sinks, position biases and windows matc
     }
 }
 
-TEST_CASE("a sink takes the share exp(sink) / (exp(sink) + n) from n keys of logit 0, also in a backward pass",
+TEST_CASE("a sink takes the fraction exp(sink) / (exp(sink) + n) from n keys of logit 0, also in a backward pass",
           "[kernels]") {
   const int64_t queries = 3, keys = 5, size = 16;
   std::mt19937 random(6);

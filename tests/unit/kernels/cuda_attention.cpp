@@ -10,7 +10,7 @@ using namespace cuda_cases;
 
 namespace {
 
-// What a random case adds to the options that all kernels compute.
+// The options that a random case adds to the options that all kernels compute.
 enum class Terms { none, relative_positions, logit_terms };
 
 // Checks the output, the log-sum-exp and all gradients of a random case.

@@ -12,14 +12,14 @@
 #include "fixtures/status.h"
 #include "fixtures/within.h"
 #include "metrics/predictions.h"
-#include "text/records/classification/glue.h"
+#include "text/records/glue.h"
 
 using namespace mh;
 using namespace squads;
 
 namespace {
 
-const text::SquadOptions kKeepUnanswerable{1, "keep"};
+const text::SquadOptions kWithUnanswerable{1, "keep"};
 
 // Draws scores from nine values, so that many are equal.
 std::vector<float> random_scores(size_t count) {
@@ -79,8 +79,8 @@ std::vector<ScoredSpan> best_distinct_texts(const std::vector<ScoredSpan>& spans
 
 }  // namespace
 
-TEST_CASE("answers: the n-best list equals that of a brute-force search") {
-  CHECK(rc::check("answers: the n-best list equals that of a brute-force search", [] {
+TEST_CASE("answers: the n-best list equals the result of a brute-force search") {
+  CHECK(rc::check("answers: the n-best list equals the result of a brute-force search", [] {
     const RandomSquad squad = random_squad();
     const text::Questions questions = questions_of(shard_of(squad.json), squad.options);
     const RowScores s = random_row_scores(questions);
@@ -113,7 +113,7 @@ TEST_CASE("answers: the n-best list equals that of a brute-force search") {
 TEST_CASE("answers: the null answer is ranked by its score if questions may be unanswerable") {
   CHECK(rc::check("answers: the null answer is ranked by its score", [] {
     const RandomSquad squad = random_squad(true);
-    const text::Questions questions = questions_of(shard_of(squad.json, kKeepUnanswerable), squad.options);
+    const text::Questions questions = questions_of(shard_of(squad.json, kWithUnanswerable), squad.options);
     RC_ASSERT(questions.may_have_unanswerable());
     const RowScores s = random_row_scores(questions);
     const metrics::AnswerOptions options{*rc::gen::inRange(1, 6), 30, static_cast<double>(*rc::gen::inRange(-3, 4))};

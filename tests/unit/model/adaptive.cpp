@@ -111,7 +111,8 @@ struct Reference {
 
   double log_p(const Vector& h, int64_t target) const {
     const int64_t first_cutoff = options.output_cutoffs[0];
-    const Vector h0 = options.project_head ? multiply(parameters.at("decoder.output.bands.0.projection.weight"), h) : h;
+    const Vector h0 =
+        options.first_band_projection ? multiply(parameters.at("decoder.output.bands.0.projection.weight"), h) : h;
     Vector head = scores(0, 0, first_cutoff, h0),
            classes = multiply(parameters.at("decoder.output.classes.weight"), h0);
     for (size_t k = 0; k < classes.size(); ++k)
@@ -189,13 +190,13 @@ ModelOptions options_with(std::vector<int64_t> cutoffs, int64_t factor, int64_t 
 
 }  // namespace
 
-TEST_CASE("parameter counts of models with adaptive input and softmax equal those of publications", "[adaptive]") {
+TEST_CASE("models with adaptive input and softmax have the published parameter counts", "[adaptive]") {
   // Baevski & Auli on WikiText-103, with heads of size 128, and tables 7 to 10 of the Mixhead paper, which keep the
   // width and change the size of heads; the comments give the published counts. fairseq's dictionary has 267,744 rows,
   // padded to a multiple of 8; the 267,735 entries without padding give the same digits.
   auto baevski = [](const char* cutoffs, int64_t head_size, int64_t vocabulary_size) {
     return num_trainable_parameters(
-        str("[model]\nlayers = 16\nwidth = 1024\nffn = 4096\nfinal_norm = false\ntied_projections = true\n"
+        str("[model]\nlayers = 16\nwidth = 1024\nffn_dim = 4096\nfinal_norm = false\ntied_projections = true\n"
             "input_cutoffs = ",
             cutoffs, "\noutput_cutoffs = ", cutoffs, "\n[attention]\nheads = 8\nhead_size = ", head_size),
         vocabulary_size);
@@ -218,13 +219,14 @@ TEST_CASE("parameter counts of models with adaptive input and softmax equal thos
   };
   // Transformer-XL on WikiText-103, 151M. Bands as wide as the model have no projections, so that the adaptive softmax
   // adds only the weights and biases of the classes, one for each tail band, to a plain softmax.
-  CHECK(xl("layers = 16\nwidth = 410\nffn = 2100\ncutoff_factor = 1\n", "heads = 10\n", 267735) == 151107538);
+  CHECK(xl("layers = 16\nwidth = 410\nffn_dim = 2100\ncutoff_factor = 1\n", "heads = 10\n", 267735) == 151107538);
   // Transformer-XL on One Billion Word, 294M in the Mixhead paper: separate projections of input and output, also for
   // the first band.
-  CHECK(xl("layers = 18\nwidth = 1024\nffn = 4096\nproject_head = true\n", "heads = 8\n", 793471) == 294452082);
+  CHECK(xl("layers = 18\nwidth = 1024\nffn_dim = 4096\nfirst_band_projection = true\n", "heads = 8\n", 793471) ==
+        294452082);
   // Skip Cross-Head on WikiText-103, 122M: nothing tied; bands of width 624, 156, 39 and 9.
-  CHECK(xl("layers = 15\nwidth = 624\nffn = 2496\nproject_head = true\ntied = false\n", "heads = 16\n", 267735) ==
-        122215992);
+  CHECK(xl("layers = 15\nwidth = 624\nffn_dim = 2496\nfirst_band_projection = true\ntied = false\n", "heads = 16\n",
+           267735) == 122215992);
 }
 
 TEST_CASE("Bands::split assigns each entry to exactly one band", "[adaptive]") {
@@ -272,7 +274,7 @@ TEST_CASE("adaptive input and softmax and their gradients match the equations ov
     if ((model_options.tied && has_projections) || *rc::gen::arbitrary<bool>()) model_options.input_cutoffs = cutoffs;
     model_options.tied_projections =
         has_projections && model_options.input_cutoffs == cutoffs && *rc::gen::arbitrary<bool>();
-    model_options.project_head = has_projections && *rc::gen::arbitrary<bool>();
+    model_options.first_band_projection = has_projections && *rc::gen::arbitrary<bool>();
     model_options.output_bias = *rc::gen::arbitrary<bool>();
     model_options.scale_embedding = *rc::gen::arbitrary<bool>();
     model_options.vocabulary_rows = *rc::gen::element<int64_t>(0, vocabulary_size + 3);
@@ -348,15 +350,16 @@ TEST_CASE("adaptive input and softmax and their gradients match the equations ov
 TEST_CASE("every trainable parameter has a nonzero gradient if a batch has tokens of all bands", "[adaptive]") {
   for (const char* backbone : {"positions = 'none'\nbackbone = 'transformer-xl'\n", "backbone = 'decoder'\n"})
     for (const char* bands :
-         {"", "tied_projections = true\n", "tied = false\nproject_head = true\n", "cutoff_factor = 1\n",
+         {"", "tied_projections = true\n", "tied = false\nfirst_band_projection = true\n", "cutoff_factor = 1\n",
           "cutoff_factor = 1\ntied = false\n", "input_cutoffs = []\ntied = false\n"}) {
       const std::string cutoffs = std::string(bands).find("input_cutoffs") == std::string::npos
                                       ? "input_cutoffs = [10, 20]\noutput_cutoffs = [10, 20]\n"
                                       : "output_cutoffs = [10, 20]\n";
-      auto model = build_language_model(parse_model_config(str("[model]\n", backbone, cutoffs, bands,
-                                                               "output_bias = true\nlayers = 1\nwidth = 16\nffn = 8\n"
-                                                               "[attention]\nheads = 2\n")),
-                                        {30}, at::kCPU);
+      auto model =
+          build_language_model(parse_model_config(str("[model]\n", backbone, cutoffs, bands,
+                                                      "output_bias = true\nlayers = 1\nwidth = 16\nffn_dim = 8\n"
+                                                      "[attention]\nheads = 2\n")),
+                               {30}, at::kCPU);
       model->parameters().initialise(1);
       at::Tensor tokens = at::arange(30, at::kLong).view({2, 15}), targets = (tokens + 7) % 30;
       model->loss(model->hidden(model::Input{tokens}, {}), {targets}, 0).smoothed.backward();
@@ -431,7 +434,7 @@ TEST_CASE("in training dropout_tail drops inputs of tail bands as a function of 
 TEST_CASE("bands with bf16 copies of the parameters have the loss and gradients of fp32 up to rounding", "[adaptive]") {
   for (int64_t factor : {1, 4}) {
     auto model_options = options_with({10, 20}, factor, 32);
-    model_options.tied_projections = model_options.project_head = factor > 1;
+    model_options.tied_projections = model_options.first_band_projection = factor > 1;
     model_options.output_bias = true;
     model_options.dropout_tail = 0.1;
     EmbeddingAndOutput fp32_model(model_options, 30), bf16_model(model_options, 30), perturbed_model(model_options, 30);
@@ -493,7 +496,7 @@ TEST_CASE("initial standard deviations of bands follow the initialisation scheme
         {InitScheme::transformer_xl, .02, .01, .02, .02}}) {
     auto model_options = options_with({1000, 2000}, 4, 256);
     model_options.tied = false;
-    model_options.project_head = model_options.output_bias = true;
+    model_options.first_band_projection = model_options.output_bias = true;
     model_options.init = e.scheme;
     EmbeddingAndOutput model(model_options, 3000);
     model.parameters.initialise(1);
@@ -518,12 +521,12 @@ TEST_CASE("initial standard deviations of bands follow the initialisation scheme
 TEST_CASE("invalid options of bands are rejected with an error that names the key", "[adaptive]") {
   const std::string cutoff_lines = "input_cutoffs = [10, 20]\noutput_cutoffs = [10, 20]\n";
   auto build = [](const std::string& lines) {
-    build_language_model(parse_model_config("[model]\nlayers = 1\nwidth = 32\nffn = 8\n" + lines), {30}, at::kMeta);
+    build_language_model(parse_model_config("[model]\nlayers = 1\nwidth = 32\nffn_dim = 8\n" + lines), {30}, at::kMeta);
   };
   for (const auto& valid_toml :
        {std::string(), cutoff_lines, cutoff_lines + "tied_projections = true\n", cutoff_lines + "cutoff_factor = 1\n",
         std::string("output_cutoffs = [10]\ncutoff_factor = 1\n"), std::string("input_cutoffs = [10]\ntied = false\n"),
-        std::string("output_cutoffs = [10]\ntied = false\nproject_head = true\ndropout_tail = 0.2\n")})
+        std::string("output_cutoffs = [10]\ntied = false\nfirst_band_projection = true\ndropout_tail = 0.2\n")})
     CHECK_NOTHROW(build(valid_toml));
   for (auto [key, invalid] : std::vector<std::pair<std::string, std::string>>{
            {"model.input_cutoffs", "input_cutoffs = [20, 10]\noutput_cutoffs = [20, 10]\n"},
@@ -539,8 +542,8 @@ TEST_CASE("invalid options of bands are rejected with an error that names the ke
            {"model.tied_projections", "tied_projections = true\n"},
            {"model.tied_projections", cutoff_lines + "tied_projections = true\ncutoff_factor = 1\n"},
            {"model.tied_projections", "output_cutoffs = [10]\ntied = false\ntied_projections = true\n"},
-           {"model.project_head", "project_head = true\n"},
-           {"model.project_head", cutoff_lines + "project_head = true\ncutoff_factor = 1\n"},
+           {"model.first_band_projection", "first_band_projection = true\n"},
+           {"model.first_band_projection", cutoff_lines + "first_band_projection = true\ncutoff_factor = 1\n"},
            {"model.dropout_tail", "dropout_tail = 0.1\n"}}) {
     INFO(invalid);
     try {

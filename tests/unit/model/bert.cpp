@@ -31,11 +31,10 @@ int64_t num_encoder_parameters(const std::string& model_lines) {
 
 }  // namespace
 
-TEST_CASE("parameter counts of encoders equal those of BERT and of Bhojanapalli et al. 2020", "[bert]") {
-  const std::string base_lines =
-                        "layers = 12\nwidth = 768\nffn = 3072\nbert.next_sentence = true\n[attention]\nheads = 12\n",
-                    large_lines =
-                        "layers = 24\nwidth = 1024\nffn = 4096\nbert.next_sentence = true\n[attention]\nheads = 16\n";
+TEST_CASE("encoders have the parameter counts of BERT and of Bhojanapalli et al. 2020", "[bert]") {
+  const std::string
+      base_lines = "layers = 12\nwidth = 768\nffn_dim = 3072\nbert.next_sentence = true\n[attention]\nheads = 12\n",
+      large_lines = "layers = 24\nwidth = 1024\nffn_dim = 4096\nbert.next_sentence = true\n[attention]\nheads = 16\n";
   CHECK(build_language_model(parse_model_config(kBert + base_lines), {30522}, at::kMeta)
             ->parameters()
             .num_trainable_elements() == 110106428);
@@ -47,9 +46,9 @@ TEST_CASE("parameter counts of encoders equal those of BERT and of Bhojanapalli 
           335141888);
   // Bhojanapalli et al. 2020: width 512, inner width 4096, fixed head sizes.
   const auto count_in_millions = [](int num_heads, int size) {
-    return static_cast<double>(num_encoder_parameters(
-               str("layers = 24\nwidth = 512\nffn = 4096\nbert.next_sentence = true\n[attention]\nheads = ", num_heads,
-                   "\nhead_size = ", size, "\n"))) /
+    return static_cast<double>(num_encoder_parameters(str(
+               "layers = 24\nwidth = 512\nffn_dim = 4096\nbert.next_sentence = true\n[attention]\nheads = ", num_heads,
+               "\nhead_size = ", size, "\n"))) /
            1e6;
   };
   const double published_counts[][3] = {{8, 128, 167.4}, {12, 128, 192.6}, {16, 128, 217.8}, {32, 128, 318.6},
@@ -171,7 +170,7 @@ TEST_CASE("invalid options of an encoder and its output heads are rejected; enco
   for (const char* key :
        {"bert.segments = 2\n", "bert.embedding_norm = true\n", "bert.head = 'span'\n", "bert.classes = 2\n",
         "bert.next_sentence = true\n", "bert.pooler = 'transform'\n", "bert.transform_bias = false\n"}) {
-    const std::string decoder = str("[model]\nlayers = 1\nwidth = 16\nffn = 16\n", key, "[attention]\nheads = 4\n");
+    const std::string decoder = str("[model]\nlayers = 1\nwidth = 16\nffn_dim = 16\n", key, "[attention]\nheads = 4\n");
     CHECK(refusal([&] { build(decoder); }).find("model.backbone='bert', which has this option") != std::string::npos);
   }
   CHECK(status_of([&] { build_language_model(parse_model_config(tiny_config("")), {30}, at::kCPU)->new_state(); }) ==

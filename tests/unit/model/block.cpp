@@ -44,7 +44,7 @@ struct LayerCase {
                "'\nfirst_norm = ", has_first_norm ? "true" : "false", "\n");
   }
   std::string toml(const std::string& extra_lines = "") const {
-    return str("[model]\nlayers = 2\nwidth = 16\nffn = 24\n", lines(), extra_lines,
+    return str("[model]\nlayers = 2\nwidth = 16\nffn_dim = 24\n", lines(), extra_lines,
                "[attention]\nheads = 4\nbias = ", has_biases ? "true" : "false", "\n");
   }
 };
@@ -147,7 +147,7 @@ at::Tensor tensor_of(const Reference::HiddenStates& rows) {
 // parameters of the embedding and of attention projections.
 std::set<std::string> parameter_names(const std::string& model_lines) {
   const auto model = build_language_model(
-      parse_model_config("[model]\nlayers = 1\nwidth = 16\nffn = 24\n" + model_lines + "[attention]\nheads = 4\n"),
+      parse_model_config("[model]\nlayers = 1\nwidth = 16\nffn_dim = 24\n" + model_lines + "[attention]\nheads = 4\n"),
       {30}, at::kMeta);
   std::set<std::string> names;
   const std::string layer_prefix = "decoder.layers.0.";
@@ -316,7 +316,7 @@ TEST_CASE("a gate is drawn from the distribution of the up projection in every i
   for (const char* init : {"fairseq", "bert", "transformer-xl"}) {
     INFO(init);
     const auto model = build_language_model(
-        parse_model_config(str("[model]\nlayers = 1\nwidth = 64\nffn = 96\ngated_ffn = true\ninit = '", init,
+        parse_model_config(str("[model]\nlayers = 1\nwidth = 64\nffn_dim = 96\ngated_ffn = true\ninit = '", init,
                                "'\n[attention]\nheads = 4\n")),
         {30}, at::kCPU);
     model->parameters().initialise(1);
@@ -333,10 +333,11 @@ TEST_CASE("a gate is drawn from the distribution of the up projection in every i
 
 TEST_CASE("the parameter count of the body of modern decoders equals its formula", "[block]") {
   // Width 256, 8 heads, RMS norms, a gated feed-forward sublayer, no biases, tied embeddings, 4000 vocabulary entries.
-  CHECK(models::num_trainable_parameters("[model]\nlayers = 4\nwidth = 256\nffn = 688\nnorm_type = 'rms'\ngated_ffn = "
-                                         "true\nactivation = 'silu'\nffn_bias = false\n[attention]\nheads = 8\nbias = "
-                                         "false\n",
-                                         4000) == 4188416);
+  CHECK(models::num_trainable_parameters(
+            "[model]\nlayers = 4\nwidth = 256\nffn_dim = 688\nnorm_type = 'rms'\ngated_ffn = "
+            "true\nactivation = 'silu'\nffn_bias = false\n[attention]\nheads = 8\nbias = "
+            "false\n",
+            4000) == 4188416);
 }
 
 TEST_CASE("options of norms, residual connections, feed-forward sublayers and logits survive a round trip", "[block]") {
@@ -358,8 +359,8 @@ TEST_CASE("contradicting options of norms, residual connections and logits are r
   const auto error_of = [](const std::string& lines) {
     return refusal([&] {
       build_language_model(
-          parse_model_config("[model]\nlayers = 1\nwidth = 16\nffn = 8\n" + lines + "[attention]\nheads = 2\n"), {30},
-          at::kMeta);
+          parse_model_config("[model]\nlayers = 1\nwidth = 16\nffn_dim = 8\n" + lines + "[attention]\nheads = 2\n"),
+          {30}, at::kMeta);
     });
   };
   const auto is_refused = [&](const std::string& lines, const std::string& text) {
@@ -414,7 +415,7 @@ TEST_CASE("the final norm exists for every position of norms except post", "[blo
     for (const char* norm : {"pre", "post", "around", "output"})
       for (const bool is_final : {false, true}) {
         const auto model = build_language_model(
-            parse_model_config(str("[model]\nlayers = 1\nwidth = 16\nffn = 8\npositions = 'none'\nbackbone = '",
+            parse_model_config(str("[model]\nlayers = 1\nwidth = 16\nffn_dim = 8\npositions = 'none'\nbackbone = '",
                                    backbone, "'\nnorm = '", norm, "'\nfinal_norm = ", is_final ? "true" : "false",
                                    "\n[attention]\nheads = 2\n")),
             {30}, at::kMeta);
@@ -430,8 +431,8 @@ TEST_CASE("only the first layer of each stack lacks a norm before self-attention
   for (const char* backbone : {"decoder", "transformer-xl", "bert", "encoder-decoder"}) {
     INFO(backbone);
     const auto model = build_language_model(
-        parse_model_config(str("[model]\nlayers = 2\nwidth = 16\nffn = 8\npositions = 'none'\nbackbone = '", backbone,
-                               "'\nfirst_norm = false\n[attention]\nheads = 2\n")),
+        parse_model_config(str("[model]\nlayers = 2\nwidth = 16\nffn_dim = 8\npositions = 'none'\nbackbone = '",
+                               backbone, "'\nfirst_norm = false\n[attention]\nheads = 2\n")),
         {30}, at::kMeta);
     for (const std::string stack : {"encoder", "decoder"}) {
       if (model->parameters().find(stack + ".layers.0.ffn.norm.weight") == nullptr) continue;

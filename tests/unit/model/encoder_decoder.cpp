@@ -46,15 +46,15 @@ at::Tensor logits(LanguageModel& model, const Input& input) { return model.logit
 
 }  // namespace
 
-TEST_CASE("parameter counts of encoder-decoders equal those of published translation models", "[translation]") {
+TEST_CASE("encoder-decoders have the parameter counts of published translation models", "[translation]") {
   // fairseq's transformer_iwslt_de_en on De-En, and transformer_wmt_en_de with a joint vocabulary.
   const std::string iwslt =
-      "[model]\nbackbone = 'encoder-decoder'\nnorm = 'post'\nlayers = 6\nwidth = 512\nffn = "
+      "[model]\nbackbone = 'encoder-decoder'\nnorm = 'post'\nlayers = 6\nwidth = 512\nffn_dim = "
       "1024\nencoder-decoder.source_rows = "
       "8848\nvocabulary_rows = 6632\n[attention]\nheads = 8\n";
   CHECK(num_trainable_parameters(iwslt, {6632, 8848}) == 39469056);
   const std::string wmt =
-      "[model]\nbackbone = 'encoder-decoder'\nnorm = 'post'\nlayers = 6\nwidth = 512\nffn = "
+      "[model]\nbackbone = 'encoder-decoder'\nnorm = 'post'\nlayers = 6\nwidth = 512\nffn_dim = "
       "2048\nencoder-decoder.shared_embedding = "
       "true\n[attention]\nheads = 8\n";
   CHECK(num_trainable_parameters(wmt, {32768}) == 60915712);
@@ -65,7 +65,7 @@ TEST_CASE("parameter counts of encoder-decoders equal those of published transla
                     "16\n[attention.decoder.cross]\nheads = 16\n",
             {6632, 8848}) == 39469056 + 4608);
   CHECK(num_trainable_parameters(wmt + "combiner = 'mae'\n", {32768}) == 60915712 + 2419344);
-  CHECK(num_trainable_parameters(wmt + "combiner = 'mae'\nmae.drop = 2\n", {32768}) == 60915712 + 2511864);
+  CHECK(num_trainable_parameters(wmt + "combiner = 'mae'\nmae.omitted_heads = 2\n", {32768}) == 60915712 + 2511864);
   // Mixing matrices in all 18 attention layers.
   CHECK(num_trainable_parameters(iwslt + "mixer = 'mixhead-a'\n", {6632, 8848}) == 39469056 + 18 * 64);
   CHECK(num_trainable_parameters(iwslt + "mixer = 'mixhead-b'\n", {6632, 8848}) == 39469056 + 18 * (64 + 8 * 64));
@@ -75,17 +75,17 @@ namespace {
 
 // The model of Vaswani et al. 2017, post-norm or pre-norm, as naive loops in double precision.
 struct Reference : reference::NaiveSublayers {
-  HiddenStates embed_positions(const std::string& owner, const std::vector<int64_t>& tokens) const {
+  HiddenStates embed_with_positions(const std::string& owner, const std::vector<int64_t>& tokens) const {
     return add(embed(owner, tokens, std::sqrt(static_cast<double>(width))), sinusoidal_positions(tokens.size()));
   }
   HiddenStates operator()(const std::vector<int64_t>& source, const std::vector<int64_t>& target,
                           int64_t encoder_layers, int64_t num_layers) const {
-    HiddenStates m = embed_positions("encoder", source);
+    HiddenStates m = embed_with_positions("encoder", source);
     for (int64_t i = 0; i < encoder_layers; ++i)
       m = feed_forward_sublayer(str("encoder.layers.", i, ".ffn"),
                                 attention_sublayer(str("encoder.layers.", i, ".self"), m, nullptr, false));
     if (is_pre_norm) m = norm("encoder.norm", m);
-    HiddenStates x = embed_positions("decoder", target);
+    HiddenStates x = embed_with_positions("decoder", target);
     for (int64_t i = 0; i < num_layers; ++i) {
       const std::string name = str("decoder.layers.", i);
       x = attention_sublayer(name + ".self", x, nullptr, true);
@@ -273,7 +273,7 @@ TEST_CASE("invalid options of an encoder-decoder are rejected, and so are encode
   const auto error_of = [](const std::string& lines, const VocabularySizes& vocabulary_sizes) {
     return refusal([&] {
       build_language_model(
-          parse_model_config("[model]\nlayers = 1\nwidth = 16\nffn = 8\n" + lines + "[attention]\nheads = 2\n"),
+          parse_model_config("[model]\nlayers = 1\nwidth = 16\nffn_dim = 8\n" + lines + "[attention]\nheads = 2\n"),
           vocabulary_sizes, at::kMeta);
     });
   };

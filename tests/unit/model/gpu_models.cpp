@@ -162,7 +162,7 @@ TEST_CASE("a captured CUDA graph has the losses and gradients of eager kernels",
       INFO(stage << (bf16 ? "bf16" : "fp32"));
       const std::string toml =
           std::string(
-              "[model]\nlayers = 2\nwidth = 32\nffn = 48\ndropout_ffn = 0.2\ndropout_embedding = 0.1\n"
+              "[model]\nlayers = 2\nwidth = 32\nffn_dim = 48\ndropout_ffn = 0.2\ndropout_embedding = 0.1\n"
               "[attention]\nheads = 4\ndropout = 0.1\n") +
           stage;
       const auto graphed_model = build(toml, device), eager_model = build(toml, device);

@@ -73,16 +73,16 @@ std::vector<std::string> table_configurations() {
        {"tied = false\n", "tied = false\noutput_bias = true\n", "vocabulary_rows = 37\nscore_padded_rows = true\n",
         "input_cutoffs = [10, 20]\noutput_cutoffs = [10, 20]\n",
         "input_cutoffs = [10, 20]\noutput_cutoffs = [10, 20]\ntied_projections = true\n",
-        "input_cutoffs = [10, 20]\noutput_cutoffs = [10, 20]\ntied = false\nproject_head = true\n",
+        "input_cutoffs = [10, 20]\noutput_cutoffs = [10, 20]\ntied = false\nfirst_band_projection = true\n",
         "input_cutoffs = [10, 20]\noutput_cutoffs = [10, 20]\ncutoff_factor = 1\n",
         "output_cutoffs = [10, 20]\ncutoff_factor = 1\ntied = false\n"})
-    tomls.push_back(str("[model]\nlayers = 1\nwidth = 16\nffn = 24\n", bands, "[attention]\nheads = 4\n"));
+    tomls.push_back(str("[model]\nlayers = 1\nwidth = 16\nffn_dim = 24\n", bands, "[attention]\nheads = 4\n"));
   return tomls;
 }
 
 // A decoder of about 42 million parameters, 12 layers of width 512 and a tied table of 8000 rows.
 constexpr const char* kLargeModel =
-    "[model]\nlayers = 12\nwidth = 512\nffn = 2048\npositions = 'none'\n[attention]\nheads = 8\n";
+    "[model]\nlayers = 12\nwidth = 512\nffn_dim = 2048\npositions = 'none'\n[attention]\nheads = 8\n";
 constexpr int64_t kLargeVocabulary = 8000;
 
 // Writes a checkpoint of kLargeModel with numbers from a formula, one tensor at a time.

@@ -20,7 +20,7 @@ using models::random_tokens;
 
 namespace {
 
-const char* kTiny = "[model]\nlayers = 2\nwidth = 16\nffn = 24\n[attention]\nheads = 4\n";
+const char* kTiny = "[model]\nlayers = 2\nwidth = 16\nffn_dim = 24\n[attention]\nheads = 4\n";
 
 // Length of the chain of roundings in an output layer of width 16 and 30 vocabulary entries: the sums of a logit and of
 // the softmax, and ten operations on single numbers.
@@ -33,7 +33,7 @@ Approx same_nll(double nll) {
 
 }  // namespace
 
-TEST_CASE("parameter counts of the decoder equal those of published language models") {
+TEST_CASE("the decoder has the parameter counts of published language models") {
   // Mixhead's vanilla models on WikiText-103 and WikiText-2.
   CHECK(num_trainable_parameters("[model]\nlayers = 6\nvocabulary_rows = 267744", 267735) == 156000256);
   CHECK(num_trainable_parameters("[model]\nlayers = 16\nvocabulary_rows = 33280", 33278) == 67478528);
@@ -43,7 +43,7 @@ TEST_CASE("parameter counts of the decoder follow the formula for any head size"
   for (auto [d, h, k, f, layers] : {std::tuple{16, 4, 0, 24, 1}, {20, 3, 7, 30, 3}, {8, 2, 16, 5, 2}}) {
     const int64_t size = k > 0 ? k : d / h;
     const int64_t layer = 4L * d * h * size + 3 * h * size + d + 2L * d * f + f + d + 4L * d;
-    CHECK(num_trainable_parameters(str("[model]\nlayers = ", layers, "\nwidth = ", d, "\nffn = ", f,
+    CHECK(num_trainable_parameters(str("[model]\nlayers = ", layers, "\nwidth = ", d, "\nffn_dim = ", f,
                                        "\n[attention]\nheads = ", h, "\nhead_size = ", k),
                                    50) == 50L * d + layers * layer + 2L * d);
   }
@@ -52,8 +52,8 @@ TEST_CASE("parameter counts of the decoder follow the formula for any head size"
 TEST_CASE("later tokens do not change the logits of earlier positions of a decoder") {
   for (const char* extra_toml :
        {"", "norm = 'post'\n", "positions = 'learned'\n", "activation = 'gelu'\ntied = false\n"}) {
-    auto config =
-        parse_model_config(str("[model]\nlayers = 2\nwidth = 16\nffn = 24\n", extra_toml, "[attention]\nheads = 4\n"));
+    auto config = parse_model_config(
+        str("[model]\nlayers = 2\nwidth = 16\nffn_dim = 24\n", extra_toml, "[attention]\nheads = 4\n"));
     auto model = build_language_model(config, {30}, at::kCPU);
     model->parameters().initialise(1);
     c10::NoGradGuard no_gradient;
@@ -116,9 +116,9 @@ TEST_CASE("padded vocabulary rows are excluded from the softmax unless score_pad
   c10::NoGradGuard no_gradient;
   at::Tensor x = random_tokens(1, 5, 30, 1), targets = random_tokens(1, 5, 30, 2);
   auto nll_with = [&](const char* extra_toml) {
-    auto model = build_language_model(
-        parse_model_config(str("[model]\nlayers = 1\nwidth = 16\nffn = 8\n", extra_toml, "[attention]\nheads = 4\n")),
-        {30}, at::kCPU);
+    auto model = build_language_model(parse_model_config(str("[model]\nlayers = 1\nwidth = 16\nffn_dim = 8\n",
+                                                             extra_toml, "[attention]\nheads = 4\n")),
+                                      {30}, at::kCPU);
     model->parameters().initialise(1);
     // Models with and without padded rows have the same initial embeddings of the vocabulary, since padded rows are
     // drawn last.
@@ -183,10 +183,9 @@ TEST_CASE("a decoder rejects transformer-xl options, and new_state() rejects sta
 
 TEST_CASE("output_bias adds a bias to the logits, and dropout_output drops elements of the final hidden state") {
   c10::NoGradGuard no_gradient;
-  auto model = build_language_model(
-      parse_model_config(
-          "[model]\nlayers = 1\nwidth = 16\nffn = 8\noutput_bias = true\ndropout_output = 0.5\n[attention]\nheads = 2"),
-      {30}, at::kCPU);
+  auto model = build_language_model(parse_model_config("[model]\nlayers = 1\nwidth = 16\nffn_dim = 8\noutput_bias = "
+                                                       "true\ndropout_output = 0.5\n[attention]\nheads = 2"),
+                                    {30}, at::kCPU);
   model->parameters().initialise(1);
   at::Tensor x = random_tokens(2, 7, 30, 1), targets = random_tokens(2, 7, 30, 2),
              hidden = model->hidden(model::Input{x}, {});
@@ -215,8 +214,8 @@ TEST_CASE("initial parameters are a function of the seed") {
 
 TEST_CASE("max_length() is the minimum of the limits of learned positions and of the stages of all layers") {
   auto build = [](const std::string& extra_toml) {
-    return build_language_model(parse_model_config(str("[model]\nlayers = 2\nwidth = 16\nffn = 8\n", extra_toml)), {30},
-                                at::kMeta);
+    return build_language_model(parse_model_config(str("[model]\nlayers = 2\nwidth = 16\nffn_dim = 8\n", extra_toml)),
+                                {30}, at::kMeta);
   };
   const std::string plain_toml = "[attention]\nheads = 4\n",
                     dense = plain_toml + "score = 'synthesizer-dense'\nsynthesizer-dense.length = 12\n",
@@ -237,7 +236,7 @@ TEST_CASE("max_length() is the minimum of the limits of learned positions and of
 
 TEST_CASE("a model with learned positions refuses longer inputs", "[model]") {
   auto model = build_language_model(
-      parse_model_config("[model]\nlayers = 1\nwidth = 16\nffn = 8\npositions = 'learned'\nmax_positions = 10\n"
+      parse_model_config("[model]\nlayers = 1\nwidth = 16\nffn_dim = 8\npositions = 'learned'\nmax_positions = 10\n"
                          "[attention]\nheads = 4\n"),
       {30}, at::kCPU);
   model->parameters().initialise(1);

@@ -46,7 +46,7 @@ std::vector<NamedResult> train_twice(const std::string& toml, bool recomputes, b
 
 }  // namespace
 
-TEST_CASE("recompute: two training passes of every model equal those without recomputation bit for bit") {
+TEST_CASE("recompute: two training passes of every model with and without recomputation are equal bit for bit") {
   for (const std::string& toml : every_model::configurations())
     for (const bool is_bf16 : {false, true}) {
       INFO(toml << (is_bf16 ? "bf16" : "fp32"));

@@ -43,7 +43,7 @@ void initialise_large(ParameterList& parameters, uint64_t seed) {
 std::unique_ptr<LanguageModel> tiny_model(const std::string& extra_toml, const std::string& attention = "",
                                           int64_t layers = 3) {
   auto model = build_language_model(
-      parse_model_config(str(kPublished, "layers = ", layers, "\nwidth = 16\nffn = 24\n", extra_toml),
+      parse_model_config(str(kPublished, "layers = ", layers, "\nwidth = 16\nffn_dim = 24\n", extra_toml),
                          "heads = 4\n" + attention),
       {30}, at::kCPU);
   initialise_large(model->parameters(), 1);
@@ -116,10 +116,10 @@ TEST_CASE("parameter counts of Transformer-XL equal published sizes and the form
   };
   CHECK(count("layers = 12\ntied = false\n", "", 204) == 41159884);
   // Transformer-XL on WikiText-2: 40M in the Mixhead paper.
-  CHECK(count("layers = 16\nwidth = 410\nffn = 1000\n", "heads = 10\n", 33278) == 40294878);
+  CHECK(count("layers = 16\nwidth = 410\nffn_dim = 1000\n", "heads = 10\n", 33278) == 40294878);
   for (auto [d, h, k, f, layers] : {std::tuple{16, 4, 0, 24, 1}, {20, 3, 7, 30, 3}, {410, 10, 41, 2100, 16}}) {
     const int64_t inner = h * (k > 0 ? k : d / h);
-    CHECK(count(str("layers = ", layers, "\nwidth = ", d, "\nffn = ", f, "\n"),
+    CHECK(count(str("layers = ", layers, "\nwidth = ", d, "\nffn_dim = ", f, "\n"),
                 str("heads = ", h, "\nhead_size = ", k, "\n"),
                 50) == 50 * d + 50 + layers * (5 * d * inner + 2L * d * f + f + d + 4 * d) + 2 * inner);
   }
@@ -129,7 +129,7 @@ TEST_CASE("segments with a memory longer than the text equal one forward pass fo
   for (const char* norm : {"post", "pre"}) {
     auto model = build_language_model(
         parse_model_config(str("backbone = 'transformer-xl'\nnorm = '", norm,
-                               "'\npositions = 'none'\ninit = 'transformer-xl'\nlayers = 3\nwidth = 16\nffn = 24\n"
+                               "'\npositions = 'none'\ninit = 'transformer-xl'\nlayers = 3\nwidth = 16\nffn_dim = 24\n"
                                "transformer-xl.memory = 20\n"),
                            "heads = 4\n"),
         {30}, at::kCPU);
@@ -220,8 +220,8 @@ TEST_CASE("reordered rows of a decoding state continue as their source rows", "[
 TEST_CASE("without a memory training segments are independent and decoding keeps all positions", "[txl]") {
   for (const char* score : {"relative", "dot-product", "synthesizer-dense", "synthesizer-random"}) {
     Config config;
-    config.load_text(str("[model]\n", kPublished, "layers = 2\nwidth = 16\nffn = 24\n[attention]\nheads = 4\nscore = '",
-                         score, "'\n"),
+    config.load_text(str("[model]\n", kPublished,
+                         "layers = 2\nwidth = 16\nffn_dim = 24\n[attention]\nheads = 4\nscore = '", score, "'\n"),
                      "test");
     auto model = build_language_model(ModelConfig::read(config), {30}, at::kCPU);
     initialise_large(model->parameters(), 1);
@@ -324,7 +324,8 @@ TEST_CASE("ages of memories under Skip-Retain are geometrically distributed with
   // The skips of a layer are independent and have the probability p, so its memory has the age n, in segments, with the
   // probability p^(n - 1) (1 - p).
   auto model = build_language_model(
-      parse_model_config(str(kPublished, "layers = 8\nwidth = 2\nffn = 1\ntransformer-xl.memory = 1\n"), "heads = 1\n"),
+      parse_model_config(str(kPublished, "layers = 8\nwidth = 2\nffn_dim = 1\ntransformer-xl.memory = 1\n"),
+                         "heads = 1\n"),
       {30}, at::kCPU);
   model->parameters().initialise(1);
   c10::NoGradGuard no_gradient;
@@ -431,7 +432,7 @@ TEST_CASE("Transformer-XL on the test device equals the CPU in training, with sk
           "[txl][device]") {
   const at::Device device = choose_device(test_device());
   auto config = parse_model_config(
-      str(kPublished, "layers = 4\nwidth = 16\nffn = 24\ntransformer-xl.memory = 9\n", "dropout_output = 0.1\n"),
+      str(kPublished, "layers = 4\nwidth = 16\nffn_dim = 24\ntransformer-xl.memory = 9\n", "dropout_output = 0.1\n"),
       "heads = 4\npairing = 'cross-head'\ncross-head.rate = 0.5\nrelative.dropout = 0.1\n");
   auto cpu_model = build_language_model(config, {30}, at::kCPU),
        device_model = build_language_model(config, {30}, device);
@@ -487,7 +488,7 @@ TEST_CASE("segments equal one forward pass for every stage; stages without memor
     INFO(attention);
     for (const char* memory : {"transformer-xl.memory = 20\n", ""}) {
       Config config;
-      config.load_text(str("[model]\n", kPublished, "layers = 2\nwidth = 16\nffn = 24\n", memory,
+      config.load_text(str("[model]\n", kPublished, "layers = 2\nwidth = 16\nffn_dim = 24\n", memory,
                            "[attention]\nheads = 4\n", attention),
                        "test");
       std::unique_ptr<LanguageModel> model;
@@ -528,7 +529,7 @@ TEST_CASE("positions dropped from the memory do not change later outputs for any
   auto check_stage = [&](const std::string& attention) {
     INFO(attention);
     Config config;
-    config.load_text(str("[model]\n", kPublished, "layers = 1\nwidth = 16\nffn = 24\ntransformer-xl.memory = 8\n",
+    config.load_text(str("[model]\n", kPublished, "layers = 1\nwidth = 16\nffn_dim = 24\ntransformer-xl.memory = 8\n",
                          "[attention]\nheads = 4\nscore = 'relative'\n", attention),
                      "test");
     auto model = build_language_model(ModelConfig::read(config), {30}, at::kCPU);

@@ -34,7 +34,7 @@ std::unique_ptr<model::LanguageModel> small_model(at::Device device, const std::
   Config config;
   // The activation is GELU, since rounding could move an input of ReLU across the step of its gradient.
   config.load_text(
-      "[model]\nlayers = 2\nwidth = 32\nffn = 64\ndropout_ffn = 0.2\ndropout_embedding = 0.1\n"
+      "[model]\nlayers = 2\nwidth = 32\nffn_dim = 64\ndropout_ffn = 0.2\ndropout_embedding = 0.1\n"
       "activation = 'gelu'\n" +
           extra_toml + "[attention]\nheads = 4\ndropout = 0.1\n",
       "test");
@@ -248,11 +248,12 @@ TEST_CASE("nll and greedily generated text on a GPU agree with the CPU", "[devic
   std::vector<int32_t> text;
   for (int i = 0; i < 200; ++i) text.push_back(i * i % 50);
   data::ScoringOptions scoring_options;
-  scoring_options.block = 16, scoring_options.context = 4;
+  scoring_options.sequence_length = 16, scoring_options.context = 4;
   const double cpu_nll = task::score(*cpu_model, corpora::text_of(text, 0), scoring_options).nll;
   CHECK(task::score(*gpu_model, corpora::text_of(text, 0), scoring_options).nll ==
-        rounding::within(cpu_nll,
-                         rounding::pass_bound(*cpu_model, scoring_options.block + scoring_options.context) * cpu_nll));
+        rounding::within(
+            cpu_nll,
+            rounding::pass_bound(*cpu_model, scoring_options.sequence_length + scoring_options.context) * cpu_nll));
   search::GenerationOptions options;
   options.length = 20, options.temperature = 0;
   std::vector<int32_t> generated[2];

@@ -145,7 +145,7 @@ TEST_CASE("random permutations of heads leave the number of cached constants unc
                               "backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = "
                               "6\n[attention]\nscore = 'relative'\n"}) {
     INFO(options);
-    const Case c(str("[model]\nlayers = 2\nwidth = 16\nffn = 24\n", options,
+    const Case c(str("[model]\nlayers = 2\nwidth = 16\nffn_dim = 24\n", options,
                      "heads = 8\npairing = 'cross-head'\ncross-head.rate = 1\n"));
     nn::ForwardContext forward_context = training_context();
     c.hidden(forward_context);  // caches the constants of the model

@@ -243,7 +243,7 @@ TEST_CASE("loss and gradients of a training step by GPU kernels agree with the C
         // The activation is GELU, since rounding could move an input of ReLU across the step of its gradient.
         const auto model = model::build_language_model(
             models::parse_model_config(
-                "[model]\nlayers = 2\nwidth = 32\nffn = 64\ndropout_ffn = 0.2\ndropout_embedding = 0.1\n"
+                "[model]\nlayers = 2\nwidth = 32\nffn_dim = 64\ndropout_ffn = 0.2\ndropout_embedding = 0.1\n"
                 "activation = 'gelu'\n" +
                 extra_toml + "[attention]\nheads = 4\ndropout = 0.1\n"),
             {50}, at::kCPU);

@@ -187,12 +187,15 @@ TEST_CASE("large gates pass or block the other half, and NaN stays in its elemen
         INFO("activation " << static_cast<int>(kind) << ", " << type << ", gate " << gate);
         const at::Tensor ones = at::ones({1, 20}).to(type), x = leaf(at::cat({ones * gate, ones}, 1)),
                          minus_x = leaf(at::cat({ones * -gate, ones}, 1));
+        // Of all activations, SiLU approaches 0 most slowly: |x σ(-x)| <= x e^-x, and its slope is at most (1 + x)
+        // e^-x. The factor 2 is larger than the errors of the exponential and of rounding to bf16.
+        const double blocked_bound = 2 * (1 + gate) * std::exp(-gate);
         const at::Tensor y = nn::gated_activation(x, kind), blocked = nn::gated_activation(minus_x, kind);
         CHECK(y.detach().equal(ones * gate));
-        CHECK(max_abs(blocked.detach()) <= 1e-12);
+        CHECK(max_abs(blocked.detach()) <= blocked_bound);
         y.sum().backward(), blocked.sum().backward();
         CHECK(x.grad().equal(at::cat({ones, ones * gate}, 1)));
-        CHECK(max_abs(minus_x.grad()) <= 1e-12);
+        CHECK(max_abs(minus_x.grad()) <= blocked_bound);
       }
   for (const Activation kind : kActivations) {
     at::Tensor x = at::ones({2, 40});

@@ -50,7 +50,7 @@ struct EvaluationParameter {
 
 }  // namespace
 
-TEST_CASE("a parameter without a master has the bits of a bf16 copy, and its looked-up rows have those of a master",
+TEST_CASE("a parameter without a master has the bits of a bf16 copy, and its looked-up rows the bits of a master",
           "[parameter]") {
   for (const at::ScalarType type : kStoredTypes)
     for (const Use& use : kUses) {

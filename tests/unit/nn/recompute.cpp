@@ -27,7 +27,7 @@ struct CountingHook : torch::autograd::PostAccumulateGradHook {
 
 }  // namespace
 
-TEST_CASE("recompute: result and gradients equal those without recomputation bit for bit") {
+TEST_CASE("recompute: result and gradients with and without recomputation are equal bit for bit") {
   std::vector<std::vector<at::Tensor>> results;
   for (const bool recomputes : {false, true}) {
     const at::Tensor x = leaf(1), w = leaf(2), z = leaf(3), unused = leaf(4);

@@ -31,7 +31,7 @@ namespace {
 
 const SpecialTokens kSpecialTokens{0, 1};
 
-const char* kDecoder = "[model]\nlayers = 2\nwidth = 16\nffn = 24\n[attention]\nheads = 4\n";
+const char* kDecoder = "[model]\nlayers = 2\nwidth = 16\nffn_dim = 24\n[attention]\nheads = 4\n";
 
 // Builds a model and multiplies its weight matrices by `factor`, so that the distributions of the model are far from
 // uniform.
@@ -321,7 +321,7 @@ TEST_CASE("search_on_device() returns the hypotheses of beam_search() in long se
   auto decoder = build_peaked(kDecoder, {70});
   auto transformer_xl = build_peaked(
       "[model]\nbackbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 0\nlayers = 2\nwidth = "
-      "16\nffn = "
+      "16\nffn_dim = "
       "24\n[attention]\nheads = 4\nscore = 'relative'\n",
       {70});
   CHECK(rc::check([&] {
@@ -415,7 +415,7 @@ TEST_CASE("a beam of size 1 selects the most probable token at every step", "[se
   }
 }
 
-TEST_CASE("hypothesis scores equal those of teacher forcing and of a batch of one, for every attention stage",
+TEST_CASE("hypotheses have the scores of teacher forcing and of a batch of one, for every attention stage",
           "[search]") {
   c10::NoGradGuard no_gradient;
   for (const std::string& stage : stage_lines()) {
@@ -495,7 +495,7 @@ TEST_CASE("hypotheses are bit-identical for any batch size on the fused path", "
   c10::NoGradGuard no_gradient;
   // The model is wide enough that matrix products use different kernels for few and for many rows.
   auto model = build_peaked(
-      "[model]\nbackbone = 'encoder-decoder'\nlayers = 2\nwidth = 128\nffn = 1024\n[attention]\nheads = 4\n",
+      "[model]\nbackbone = 'encoder-decoder'\nlayers = 2\nwidth = 128\nffn_dim = 1024\n[attention]\nheads = 4\n",
       {300, 20});
   for (const auto* layer : model->attention_layers()) REQUIRE(layer->reasons_not_fused(false).empty());
   std::vector<int64_t> lengths;

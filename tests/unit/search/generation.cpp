@@ -30,10 +30,10 @@ constexpr int64_t kVocabularySize = 20;
 
 const Texts kPrompts = {{0, 3, 4}, {0, 7}, {0, 5, 9}, {0, 2, 2, 8, 1, 4, 6, 3, 3, 11, 12}, {0, 3, 4}, {0, 8}};
 
-const std::string kDecoder = "[model]\nlayers = 2\nwidth = 32\nffn = 24\n[attention]\nheads = 2\n";
+const std::string kDecoder = "[model]\nlayers = 2\nwidth = 32\nffn_dim = 24\n[attention]\nheads = 2\n";
 // A decoder of the Llama family.
 const std::string kLlama =
-    "[model]\nlayers = 2\nwidth = 64\nffn = 40\nnorm_type = 'rms'\ngated_ffn = true\nffn_bias = false\n"
+    "[model]\nlayers = 2\nwidth = 64\nffn_dim = 40\nnorm_type = 'rms'\ngated_ffn = true\nffn_bias = false\n"
     "activation = 'silu'\npositions = 'none'\n"
     "[attention]\nheads = 4\nkey_value_heads = 2\nbias = false\ntransform = ['rotary']\n";
 
@@ -114,11 +114,11 @@ TEST_CASE("a sampled token equals the token of a complete sort, for each seed, t
   }
 }
 
-TEST_CASE("generated texts equal those of passes without a cache, for each prompt, sample, temperature and backbone",
+TEST_CASE("generation with and without a cache gives equal texts, for each prompt, sample, temperature and backbone",
           "[generation]") {
   for (const std::string& toml :
        {kDecoder, kLlama, kDecoder + "mixer = 'mixhead-b'\n", kDecoder + "normaliser = 'sigsoftmax'\nwindow = 4\n",
-        std::string("[model]\nbackbone = 'transformer-xl'\npositions = 'none'\nlayers = 2\nwidth = 32\nffn = 24\n"
+        std::string("[model]\nbackbone = 'transformer-xl'\npositions = 'none'\nlayers = 2\nwidth = 32\nffn_dim = 24\n"
                     "transformer-xl.memory = 40\n[attention]\nheads = 2\nscore = 'relative'\n")}) {
     INFO(toml);
     const auto model = build(toml);

@@ -21,7 +21,8 @@ namespace {
 std::unique_ptr<model::LanguageModel> build(const std::string& lines) {
   Config config;
   config.load_text(
-      "[model]\nlayers = 2\nwidth = 8\nffn = 16\n" + lines + "[attention]\nheads = 2\nscore = 'relative'\n", "test");
+      "[model]\nlayers = 2\nwidth = 8\nffn_dim = 16\n" + lines + "[attention]\nheads = 2\nscore = 'relative'\n",
+      "test");
   auto model = model::build_language_model(model::ModelConfig::read(config), {7}, at::kCPU);
   model->parameters().initialise(3);
   return model;
@@ -42,7 +43,7 @@ struct ScoredTokens {
 // matched value. The bound is relative to |log_p| or, if larger, to 1, since the logits that cancel in a
 // log-probability have a magnitude of at least 1.
 Approx near_log_probability(model::LanguageModel& model, double log_p, const data::ScoringOptions& options) {
-  const double bound = rounding::pass_bound(model, options.block + options.context + model.memory_length());
+  const double bound = rounding::pass_bound(model, options.sequence_length + options.context + model.memory_length());
   return rounding::within(log_p, bound * std::max(1.0, std::abs(log_p)));
 }
 
@@ -65,7 +66,7 @@ TEST_CASE("a sample contains whole blocks selected by the seed, and their tokens
   auto model = build("");
   const auto text = repeating_text(61);
   data::ScoringOptions options;
-  options.block = 6, options.context = 2, options.sample.blocks = 5;
+  options.sequence_length = 6, options.context = 2, options.sample.blocks = 5;
   std::set<std::vector<int64_t>> draws;
   const ScoredTokens full_text_scores = score(*model, text, [&] {
     data::ScoringOptions full_text_options = options;
@@ -101,7 +102,7 @@ TEST_CASE("a sampled block is scored with a full memory, and the blocks that fil
   auto model = build("backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 9\n");
   const auto text = repeating_text(61);
   data::ScoringOptions options;
-  options.block = 4, options.sample.blocks = 6;
+  options.sequence_length = 4, options.sample.blocks = 6;
   const ScoredTokens s = score(*model, text, options);
   REQUIRE(s.indices.size() == 24);
   CHECK(s.indices[0] >= 12);

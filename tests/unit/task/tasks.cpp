@@ -17,7 +17,11 @@
 #include "model/task_head.h"
 #include "task/task.h"
 #include "task/task_options.h"
-#include "text/records/classification/examples.h"
+#include "text/records/classification.h"
+#include "text/records/language_modelling.h"
+#include "text/records/masked_words.h"
+#include "text/records/questions.h"
+#include "text/records/translation.h"
 #include "text/tokenizers.h"
 #include "text/wordpiece.h"
 #include "train/run_config.h"
@@ -48,8 +52,8 @@ struct Sample {
   std::string model;  // TOML lines of [model]
 };
 
-const char* kBert = "backbone = 'bert'\nbert.segments = 2\nlayers = 1\nwidth = 8\nffn = 8\n";
-const char* kSmall = "layers = 1\nwidth = 8\nffn = 8\n";
+const char* kBert = "backbone = 'bert'\nbert.segments = 2\nlayers = 1\nwidth = 8\nffn_dim = 8\n";
+const char* kSmall = "layers = 1\nwidth = 8\nffn_dim = 8\n";
 
 std::vector<int32_t> bytes(const std::string& text) {
   std::vector<int32_t> numbers;
@@ -61,27 +65,27 @@ std::vector<int32_t> bytes(const std::string& text) {
 std::map<std::string, Sample> samples() {
   std::map<std::string, Sample> samples;
   const auto kind = [](const char* name) { return [name](io::ShardHeader& h) { h.set_kind(name); }; };
-  samples[io::kTextKind] = {word_tokenizer(), kind(io::kTextKind), {{2, 3, 0}, {4, 5, 2, 0}}, kSmall};
-  samples[io::kPairsKind] = {word_tokenizer(),
-                             kind(io::kPairsKind),
-                             {{2, 0}, {3, 0}, {4, 5, 0}, {2, 3, 0}},
-                             str("backbone = 'encoder-decoder'\n", kSmall)};
-  samples[io::kDocumentsKind] = {wordpiece_tokenizer(),
-                                 kind(io::kDocumentsKind),
-                                 {{5, 6, 7}, {8, 9}, {}, {10, 11, 12}, {}},
-                                 str(kBert, "bert.next_sentence = true\n")};
+  samples[text::kTextKind] = {word_tokenizer(), kind(text::kTextKind), {{2, 3, 0}, {4, 5, 2, 0}}, kSmall};
+  samples[text::kPairsKind] = {word_tokenizer(),
+                               kind(text::kPairsKind),
+                               {{2, 0}, {3, 0}, {4, 5, 0}, {2, 3, 0}},
+                               str("backbone = 'encoder-decoder'\n", kSmall)};
+  samples[text::kDocumentsKind] = {wordpiece_tokenizer(),
+                                   kind(text::kDocumentsKind),
+                                   {{5, 6, 7}, {8, 9}, {}, {10, 11, 12}, {}},
+                                   str(kBert, "bert.next_sentence = true\n")};
   const text::ExampleTask task{"any", 1, {"no", "yes"}, 0, 0, {"accuracy", "f1", "matthews"}, "any.tsv"};
-  samples[io::kExamplesKind] = {wordpiece_tokenizer(),
-                                [task](io::ShardHeader& h) { text::set_examples_header(h, task); },
-                                {{5, 6}, {}, {1}, {7}, {}, {0}},
-                                str(kBert, "bert.head = 'classes'\nbert.classes = 2\n")};
+  samples[text::kExamplesKind] = {wordpiece_tokenizer(),
+                                  [task](io::ShardHeader& h) { text::set_examples_header(h, task); },
+                                  {{5, 6}, {}, {1}, {7}, {}, {0}},
+                                  str(kBert, "bert.head = 'classes'\nbert.classes = 2\n")};
   const std::string answers_json =
       R"({"id": "q", "impossible": false, "answers": [{"text": "w7", "begin": 3, "end": 5}]})";
-  samples[io::kQuestionsKind] = {
+  samples[text::kQuestionsKind] = {
       wordpiece_tokenizer(),
       [](io::ShardHeader& h) {
         h.task = R"({"unanswerable": false})";
-        h.set_kind(io::kQuestionsKind, {h.vocabulary_size, h.vocabulary_size, 1 << 10, 1 << 10, 256, 256});
+        h.set_kind(text::kQuestionsKind, {h.vocabulary_size, h.vocabulary_size, 1 << 10, 1 << 10, 256, 256});
       },
       {{5}, {6, 7, 8}, {0, 3, 6}, {2, 5, 8}, bytes("w6 w7 w8"), bytes(answers_json)},
       str(kBert, "bert.head = 'span'\n")};
@@ -131,7 +135,7 @@ TEST_CASE("all scores have distinct names, and tasks that share a score declare 
   CHECK(task::decoded_score_names() == std::vector<std::string>{"bleu"});
 }
 
-TEST_CASE("every combination of a backbone and an encoder head belongs to exactly one task", "[tasks]") {
+TEST_CASE("every combination of a backbone and a task head belongs to exactly one task", "[tasks]") {
   for (const std::string& backbone : model::backbones().names())
     for (const std::string& head : model::task_heads().names()) {
       INFO(backbone << ", " << head);
@@ -178,7 +182,7 @@ TEST_CASE("evaluation returns a finite loss and only scores that the task names"
     dataset->check(*model);
     CHECK(dataset->corpus().num_targets() > 0);
     task::EvaluationOptions options;
-    if (task->traits().has_text_order) options.scoring.block = 4;
+    if (task->traits().has_text_order) options.scoring.sequence_length = 4;
     const std::vector<std::string> task_scores = task::names_of(task->scores()),
                                    dataset_scores = dataset->score_names();
     for (const std::string& score : dataset_scores) {
@@ -196,7 +200,7 @@ TEST_CASE("evaluation returns a finite loss and only scores that the task names"
     CHECK(std::isfinite(evaluation.loss));
     for (const auto& [score, value] : evaluation.scores)
       CHECK(std::find(dataset_scores.begin(), dataset_scores.end(), score) != dataset_scores.end());
-    const int expected_status = task->record_kind() == std::string(io::kPairsKind) ? 0 : 2;
+    const int expected_status = task->record_kind() == std::string(text::kPairsKind) ? 0 : 2;
     CHECK(status_of([&] { dataset->require_pairs("--beam", "t.mhs"); }) == expected_status);
     std::set<std::string> output_files;
     for (const auto& [file, contents] : evaluation.output_files)

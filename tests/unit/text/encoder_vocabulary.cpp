@@ -79,7 +79,7 @@ TEST_CASE("the tokens of an encoder follow from the post-processor and the names
   }
 }
 
-TEST_CASE("the tokens of an encoder of the type wordpiece are those of BERT", "[encoder]") {
+TEST_CASE("a vocabulary of the type wordpiece has the special tokens and pair format of BERT", "[encoder]") {
   std::vector<Piece> pieces;
   for (const char* piece : {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##b"}) pieces.push_back({piece, 0});
   const auto tokenizer = make_wordpiece_tokenizer(std::move(pieces), {}, "test");
@@ -174,7 +174,7 @@ TEST_CASE("masking leaves the separators of a row of two texts unchanged", "[enc
   const Records records({{10, 11, 12}, {13, 14}, {}, {20, 21}, {22}, {}});
   PretrainingOptions options;
   options.max_length = 16;
-  options.mask_share = 1;
+  options.mask_fraction = 1;
   options.max_predictions = 1000;
   const PretrainingExamples examples(records.sequences(), roberta(), options, 3);
   for (uint32_t number = 0; number < 20; ++number) {

@@ -17,7 +17,6 @@
 #include "text/byte_bpe.h"
 #include "text/merges.h"
 #include "text/records/classification.h"
-#include "text/records/classification/examples.h"
 #include "text/tokenizer.h"
 #include "text/wordpiece.h"
 

@@ -9,9 +9,10 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "fixtures/folder.h"
+#include "fixtures/num_cases.h"
 #include "fixtures/status.h"
-#include "text/records/masked_words/encode_documents.h"
-#include "text/records/translation/pair_batches.h"
+#include "text/records/masked_words.h"
+#include "text/records/translation.h"
 #include "text/text_bytes.h"
 #include "text/wordpiece.h"
 
@@ -183,6 +184,8 @@ TEST_CASE("the first error of a text does not depend on batch size, chunk size a
       for (size_t batch_size : {1, 30, 1 << 20})
         for (size_t chunk_size : {4, 5, 7, 64, 1 << 20})
           for (int num_threads : {1, 3}) {
+            // Without MH_FULL, each size of batches and of chunks has one number of threads.
+            if (fixtures::num_cases(5) == 1 && ((batch_size + chunk_size) % 2 == 0) != (num_threads == 1)) continue;
             const Outcome outcome = read_bytes(reader, bytes, {{batch_size, chunk_size, 1 << 20}, num_threads});
             if (outcome.text == expected.text && outcome.message == expected.message) continue;
             INFO("batches of " << batch_size << ", chunks of " << chunk_size << ", " << num_threads << " threads");

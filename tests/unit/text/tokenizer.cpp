@@ -184,6 +184,7 @@ std::string encode_to_shard(const Words& files, const Tokenizer& tokenizer, int 
   TextBatches text(files, LineEnds::as_text, [&](std::string_view t) { return tokenizer.find_split(t); });
   ShardHeader header;
   header.vocabulary_size = tokenizer.size();
+  header.set_kind(kTextKind);
   auto sink = open_sink(path);
   ShardWriter writer(*sink, header);
   encode_lines(text, tokenizer, threads, writer);
@@ -349,7 +350,7 @@ TEST_CASE("a folder with tokenizer.model has the ids and the begin token of the 
     RC_ASSERT(tokenizer->decode(ids) == library_text);
   }));
   CHECK(tokenizer->decode(encode_text(*tokenizer, "ka  to\n\nmi ")) == "ka  to\n\nmi ");
-  // The vocabulary file keeps the tokens around a text, and another fingerprint than the model alone.
+  // The vocabulary file keeps the tokens around a text, and has another fingerprint than the model alone.
   const auto copy = parse_tokenizer(tokenizer->serialize(), "copy");
   CHECK(copy->begin_id() == tokenizer->begin_id());
   CHECK(copy->encodes_line_feeds());

@@ -56,7 +56,7 @@ TEST_CASE(
     "replays of a captured forward and backward pass give the losses and gradients of uncaptured passes bit for bit",
     "[cuda-graph]") {
   const std::string toml =
-      "[model]\nlayers = 2\nwidth = 16\nffn = 32\ndropout_ffn = 0.2\n[attention]\nheads = 2\ndropout = 0.1\n"
+      "[model]\nlayers = 2\nwidth = 16\nffn_dim = 32\ndropout_ffn = 0.2\n[attention]\nheads = 2\ndropout = 0.1\n"
       "mixer = 'mixhead-a'\n";
   auto graphed_model = build_language_model(parse_model_config(toml), {23}, at::kCPU),
        plain_model = build_language_model(parse_model_config(toml), {23}, at::kCPU);

@@ -28,7 +28,7 @@ using Documents = std::vector<std::vector<size_t>>;  // number of words, by docu
 void write_shard(const std::string& path, const Documents& documents) {
   const auto tokenizer = make_tokenizer();
   io::ShardHeader h = text::header_of(*tokenizer);
-  h.set_kind(io::kDocumentsKind);
+  h.set_kind(text::kDocumentsKind);
   auto sink = open_sink(path);
   io::ShardWriter writer(*sink, h);
   for (const auto& document : documents) {
@@ -45,11 +45,12 @@ void write_shard(const std::string& path, const Documents& documents) {
 
 RunConfig run_config(const std::string& path, const std::string& extra_toml) {
   Config config;
-  config.load_text(str("[model]\nbackbone = 'bert'\npositions = 'learned'\nmax_positions = 64\nbert.segments = 2\n"
-                       "bert.embedding_norm = true\nlayers = 1\nwidth = 8\nffn = 8\n[attention]\nheads = 2\n[train]\n"
-                       "lr = 0.01\nbatch.rows = 4\nlength = '3u'\n[data]\ntrain = '",
-                       path, "'\nvalid = '", path, "'\n"),
-                   "test");
+  config.load_text(
+      str("[model]\nbackbone = 'bert'\npositions = 'learned'\nmax_positions = 64\nbert.segments = 2\n"
+          "bert.embedding_norm = true\nlayers = 1\nwidth = 8\nffn_dim = 8\n[attention]\nheads = 2\n[train]\n"
+          "lr = 0.01\nbatch.rows = 4\nlength = '3u'\n[data]\ntrain = '",
+          path, "'\nvalid = '", path, "'\n"),
+      "test");
   config.load_text(extra_toml, "extra");
   return RunConfig::read(config);
 }
@@ -71,20 +72,20 @@ TEST_CASE("training on short documents runs without errors for all row lengths f
   Folder folder;
   RandomSequence random(RandomStream(5, "short documents"));
   for (const bool next_sentence : {false, true})
-    for (int64_t block = next_sentence ? 5 : 3; block < 9; ++block) {
+    for (int64_t sequence_length = next_sentence ? 5 : 3; sequence_length < 9; ++sequence_length) {
       Documents documents(2 + random.uniform_below(4));
       for (auto& document : documents) {
         document.resize(1 + random.uniform_below(3));
         for (size_t& length : document) length = 1 + random.uniform_below(4);
       }
       documents.push_back({3});
-      const std::string path = folder.file("t.mhs"), out = folder.file(str("run", next_sentence, "-", block));
+      const std::string path = folder.file("t.mhs"), out = folder.file(str("run", next_sentence, "-", sequence_length));
       write_shard(path, documents);
-      INFO("block " << block << ", next_sentence " << next_sentence);
-      runs::run(
-          run_config(path, str("[model]\nbert.next_sentence = ", next_sentence ? "true" : "false",
-                               "\n[train]\nbatch.block = ", block, "\nbatch.tokens = 64\n[mlm]\nshort_share = 1.0\n")),
-          out);
+      INFO("sequence length " << sequence_length << ", next_sentence " << next_sentence);
+      runs::run(run_config(path, str("[model]\nbert.next_sentence = ", next_sentence ? "true" : "false",
+                                     "\n[train]\nbatch.sequence_length = ", sequence_length,
+                                     "\nbatch.tokens = 64\n[mlm]\nshort_fraction = 1.0\n")),
+                out);
     }
 }
 
@@ -96,14 +97,14 @@ TEST_CASE("long_predictions limits the predicted words of long rows; its default
               Documents(40, std::vector<size_t>(20, 20)));  // 40 documents of 400 words, so that all rows are full
   const auto tokenizer = make_tokenizer();
   const auto max_predicted_words = [&](const std::string& extra_toml, int64_t update) {
-    const RunConfig run =
-        run_config(path,
-                   "[train]\nbatch.block = 16\nbatch.tokens = 64\nbatch.long_block = 64\nbatch.long_from "
-                   "= '2u'\n[mlm]\nshort_share "
-                   "= 0.0\nmask_share = 0.5\n" +
-                       extra_toml);
+    const RunConfig run = run_config(
+        path,
+        "[train]\nbatch.sequence_length = 16\nbatch.tokens = 64\nbatch.long_sequence_length = 64\nbatch.long_from "
+        "= '2u'\n[mlm]\nshort_fraction "
+        "= 0.0\nmask_fraction = 0.5\n" +
+            extra_toml);
     text::Tokenizers tokenizers;
-    const TrainShards train_shards = open_train_shards(run.data, io::kDocumentsKind, tokenizers);
+    const TrainShards train_shards = open_train_shards(run.data, text::kDocumentsKind, tokenizers);
     const auto batches = batches_of(run, train_shards, tokenizers);
     return max_predicted_words_of(*batches, update);
   };
@@ -113,8 +114,9 @@ TEST_CASE("long_predictions limits the predicted words of long rows; its default
   CHECK(max_predicted_words(at_most_4 + "long_predictions = 7\n", 1) == 4);
   CHECK(max_predicted_words(at_most_4 + "long_predictions = 7\n", 2) == 7);
   CHECK(max_predicted_words("max_predictions = 5\n", 2) == 20);
-  CHECK(max_predicted_words("max_predictions = 1000\n", 1) == 8);   // no effective limit: mask_share (0.5) of 16 tokens
-  CHECK(max_predicted_words("max_predictions = 1000\n", 2) == 32);  // no effective limit: mask_share of 64 tokens
+  CHECK(max_predicted_words("max_predictions = 1000\n", 1) ==
+        8);  // no effective limit: mask_fraction (0.5) of 16 tokens
+  CHECK(max_predicted_words("max_predictions = 1000\n", 2) == 32);  // no effective limit: mask_fraction of 64 tokens
   CHECK(status_of([&] {
           RunConfig run = run_config(path, "[mlm]\nlong_predictions = 7\n");
           run.check_without_data();
@@ -128,14 +130,15 @@ TEST_CASE("both phases of training mix two shards by the same weights, and a res
   write_shard(first_path, Documents(6, {5, 7, 4}));
   write_shard(second_path, Documents(9, {3, 9}));
   const auto config = [&](int num_updates) {
-    return run_config(first_path, str("[data]\ntrain = ['", first_path, "', '", second_path,
-                                      "']\n[train]\nbatch.block = 16\nbatch.tokens = 64\nbatch.long_block = "
-                                      "32\nbatch.long_from = '4u'\nlength = '",
-                                      num_updates, "u'\nschedule.length = '8u'\n"));
+    return run_config(first_path,
+                      str("[data]\ntrain = ['", first_path, "', '", second_path,
+                          "']\n[train]\nbatch.sequence_length = 16\nbatch.tokens = 64\nbatch.long_sequence_length = "
+                          "32\nbatch.long_from = '4u'\nlength = '",
+                          num_updates, "u'\nschedule.length = '8u'\n"));
   };
   const RunConfig run = config(8);
   text::Tokenizers tokenizers;
-  const TrainShards train_shards = open_train_shards(run.data, io::kDocumentsKind, tokenizers);
+  const TrainShards train_shards = open_train_shards(run.data, text::kDocumentsKind, tokenizers);
   const auto batches = batches_of(run, train_shards, tokenizers);
   REQUIRE(batches->shard_shares().size() == 2);
   CHECK(batches->shard_epochs(0) == std::vector<double>{0, 0});
@@ -155,9 +158,10 @@ TEST_CASE("both phases of training mix two shards by the same weights, and a res
 
 TEST_CASE("a stored configuration without long_predictions applies max_predictions to long rows", "[masked-words]") {
   for (auto [text, expected] :
-       {std::pair("[train]\nbatch.long_block = 64\nbatch.long_from = '2u'\n[mlm]\nmax_predictions = 20\n", 20),
-        {"[train]\nbatch.long_block = 64\nbatch.long_from = '2u'\n[mlm]\nlong_predictions = 9\n", 9},
-        {"[train]\nbatch.block = 64\n[mlm]\nmax_predictions = 20\n", 0}}) {
+       {std::pair("[train]\nbatch.long_sequence_length = 64\nbatch.long_from = '2u'\n[mlm]\nmax_predictions = 20\n",
+                  20),
+        {"[train]\nbatch.long_sequence_length = 64\nbatch.long_from = '2u'\n[mlm]\nlong_predictions = 9\n", 9},
+        {"[train]\nbatch.sequence_length = 64\n[mlm]\nmax_predictions = 20\n", 0}}) {
     Config config;
     config.load_text(text, "config.toml");
     set_legacy_defaults(config);
@@ -170,8 +174,8 @@ TEST_CASE("a stored configuration without long_predictions applies max_predictio
 TEST_CASE("the default limit of predicted words grows from 20 in rows of 128 to 80 in rows of 512", "[masked-words]") {
   RunConfig run;
   run.model.model.backbone = "bert";
-  run.train.batch.block = 128, run.train.batch.long_block = 512;
+  run.train.batch.sequence_length = 128, run.train.batch.long_sequence_length = 512;
   CHECK(text::PretrainingOptions().max_predictions == 20);
   CHECK(run.max_long_row_predictions() ==
-        80);  // at least 0.15 * 512 = 76.8, so that mask_share (0.15) limits predictions
+        80);  // at least 0.15 * 512 = 76.8, so that mask_fraction (0.15) limits predictions
 }

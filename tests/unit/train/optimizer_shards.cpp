@@ -34,11 +34,12 @@ TEST_CASE("optimiser shards: each element of each parameter belongs to the rank 
         CHECK(shards.size(parameter) == sizes[parameter]);
         for (int64_t element = 0; element < sizes[parameter]; ++element, ++position)
           for (int rank = 0; rank < num_ranks; ++rank) {
-            const ElementRange range = equal_range(num_elements, num_ranks, rank), own = shards.of(parameter, rank);
+            const ElementRange range = equal_range(num_elements, num_ranks, rank),
+                               own_range = shards.of(parameter, rank);
             const bool is_in_range = position >= range.begin && position < range.end;
-            REQUIRE((element >= own.begin && element < own.end) == is_in_range);
-            REQUIRE(own.begin >= 0);
-            REQUIRE(own.end <= sizes[parameter]);
+            REQUIRE((element >= own_range.begin && element < own_range.end) == is_in_range);
+            REQUIRE(own_range.begin >= 0);
+            REQUIRE(own_range.end <= sizes[parameter]);
           }
       }
     }

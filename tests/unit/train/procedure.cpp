@@ -24,7 +24,8 @@ const std::map<std::string, std::string>& toml_by_method() {
        "[train.groups.norms]\nmatch = ['*.norm.*']\nrule = 'sgd'\nlr = 0.5\n"
        "[train.groups.late]\nmatch = ['*.ffn.up.*']\nfreeze_until = '7u'\n"},
       {"orthogonal by position",
-       "[attention]\nmixer = 'mixhead-b'\n[train.regularisers.orthogonal-mixing]\nweight = 0.1\nof = 'positions'\n"},
+       "[attention]\nmixer = 'mixhead-b'\n[train.regularisers.orthogonal-mixing]\nweight = 0.1\nmatrix_source = "
+       "'positions'\n"},
       {"hard-concrete",
        "[attention]\ncombiner = 'hard-concrete'\n[train.regularisers.hard-concrete-penalty]\nweight = 0.1\n"},
       {"rotation", "[train.procedures.head-rotation]\nmode = 'soft'\nk = 1\nfrequency = 1\n"},
@@ -33,13 +34,13 @@ const std::map<std::string, std::string>& toml_by_method() {
       {"nuclear",
        "[attention]\ncombiner = 'alphas'\n[train.regularisers.nuclear-growth]\nweight = 0.05\nstart = 0.4\n"},
       {"disagreement", "[train.regularisers.disagreement]\nweight = 0.1\n"},
-      {"positions", "[train.regularisers.disagreement]\nweight = 0.1\nof = 'positions'\n"},
+      {"positions", "[train.regularisers.disagreement]\nweight = 0.1\nproperty = 'positions'\n"},
       {"overlap", "[train.regularisers.subspace-overlap]\nweight = 0.1\n"},
       {"experts",
        "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\n[train.procedures.block-coordinate]\nevery = 2\n"
        "[train.groups.gates]\nmatch = ['*.gate.*']\nrule = 'sgd'\nlr = 1.0\n"},
       {"load balance",
-       "[attention]\ncombiner = 'mixture-of-heads'\n[attention.mixture-of-heads]\nshared = 1\nchosen = 1\n"
+       "[attention]\ncombiner = 'mixture-of-heads'\n[attention.mixture-of-heads]\nshared_heads = 1\nchosen_heads = 1\n"
        "[train.regularisers.head-balance]\nweight = 0.1\n"},
       {"cross-head", "[attention]\npairing = 'cross-head'\n[attention.cross-head]\nrate = 0.5\n"}};
   return configurations;

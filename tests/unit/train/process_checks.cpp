@@ -15,7 +15,7 @@ namespace {
 // an error.
 std::string refusal_of(const std::string& option, int64_t num_processes, at::Device device) {
   Config config;
-  config.load_text("[model]\nlayers = 1\nwidth = 8\nffn = 8\n[attention]\nheads = 2\n[train]\n" + option, "test");
+  config.load_text("[model]\nlayers = 1\nwidth = 8\nffn_dim = 8\n[attention]\nheads = 2\n[train]\n" + option, "test");
   const train::RunConfig run = train::RunConfig::read(config);
   return refusal([&] { train::check_processes(run, num_processes, device); });
 }

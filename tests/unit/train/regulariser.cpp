@@ -44,7 +44,7 @@ TEST_CASE("a run saves the types of its regulariser sections, and resume gives b
   CHECK(RunConfig::read(saved_config).toml() == config.toml());
   CHECK(config.toml().find("type = \"subspace-overlap\"") != std::string::npos);
   for (const char* invalid :
-       {"[train.regularisers.columns]\nof = 'columns'\n", "[train.regularisers.columns]\ntype = 'overlap'\n",
+       {"[train.regularisers.columns]\nsubspace = 'columns'\n", "[train.regularisers.columns]\ntype = 'overlap'\n",
         "[train.procedures.one]\ntype = 'block-coordinate'\n"})
     CHECK(status_of([&] { runs::config_of(folder, invalid); }) == 2);
 }
@@ -64,19 +64,19 @@ TEST_CASE("regularisers ignore padding in value and gradient", "[regularisers]")
     observer.observe_probabilities(spec, x);
   };
   const std::vector<Case> cases{
-      {"disagreement", "of = 'positions'", {heads, n + memory}, true, false, probabilities},
+      {"disagreement", "property = 'positions'", {heads, n + memory}, true, false, probabilities},
       {"disagreement",
-       "of = 'outputs'",
+       "property = 'outputs'",
        {heads, 5},
        true,
        true,
        [&](attention::Observer& observer, const at::Tensor& x) {
          observer.intercept_heads(attention::HeadSide::value, spec, x);
        }},
-      {"subspace-overlap", "of = 'rows'", {heads, n + memory}, true, true, probabilities},
-      {"subspace-overlap", "of = 'columns'", {heads, n + memory}, true, true, probabilities},
+      {"subspace-overlap", "subspace = 'rows'", {heads, n + memory}, true, true, probabilities},
+      {"subspace-overlap", "subspace = 'columns'", {heads, n + memory}, true, true, probabilities},
       {"orthogonal-mixing",
-       "of = 'positions'",
+       "matrix_source = 'positions'",
        {heads, heads},
        false,
        false,

@@ -13,8 +13,8 @@ using namespace mh::train;
 
 namespace {
 
-// Keys that a resume may change. Keys that are neither here nor in kChangeableUntilValidated, and do not start with
-// kDecoding, are fixed.
+// Keys that a resume may change. Keys that are neither here nor in kChangeableWithoutValidationSet, and do not start
+// with kDecoding, are fixed.
 const std::set<std::string> kChangeable{"data.train",
                                         "data.valid",
                                         "data.valid_tokens",
@@ -52,14 +52,15 @@ const std::set<std::string> kChangeable{"data.train",
                                         "train.validation.min_improvement"};
 // Keys that a resume may change only in a run without a validation set. The same holds for keys that start with
 // kDecoding.
-const std::set<std::string> kChangeableUntilValidated{"data.valid_checksum", "train.validation.block",
-                                                      "train.validation.memory", "train.validation.metric"};
+const std::set<std::string> kChangeableWithoutValidationSet{"data.valid_checksum", "train.validation.sequence_length",
+                                                            "train.validation.memory", "train.validation.metric"};
 const std::string kDecoding = "train.validation.decode.";
 
 ResumeRule resume_rule_of(const std::string& key) {
   if (kChangeable.count(key) > 0) return ResumeRule::changeable;
-  return kChangeableUntilValidated.count(key) > 0 || key.rfind(kDecoding, 0) == 0 ? ResumeRule::fixed_once_validated
-                                                                                  : ResumeRule::fixed;
+  return kChangeableWithoutValidationSet.count(key) > 0 || key.rfind(kDecoding, 0) == 0
+             ? ResumeRule::fixed_with_validation_set
+             : ResumeRule::fixed;
 }
 
 RunConfig read_run(const std::string& toml) {
@@ -151,12 +152,12 @@ TEST_CASE("resume accepts changes of exactly the listed options, and its error o
   std::map<std::string, FieldDescription> fields;
   for (const auto& field : all_keys()) fields.emplace(field.key, field);
   std::set<std::string> tested_keys;
-  for (const bool is_validated : {false, true})
+  for (const bool has_validation_set : {false, true})
     for (const std::string& keys : all_run_tomls()) {
-      const std::string data_section =
+      const std::string common_toml =
           str("[data]\nweights = [1.0]\n",
-              is_validated ? "valid_checksum = 'a'\n[train]\nvalidation.metric = 'bleu'\n" : "");
-      const std::string stored_toml = read_run(data_section + keys).toml();
+              has_validation_set ? "valid_checksum = 'a'\n[train]\nvalidation.metric = 'bleu'\n" : "");
+      const std::string stored_toml = read_run(common_toml + keys).toml();
       const std::vector<std::string> lines = split(stored_toml, '\n');
       std::string section;
       for (size_t i = 0; i < lines.size(); ++i) {
@@ -165,15 +166,15 @@ TEST_CASE("resume accepts changes of exactly the listed options, and its error o
         const auto field = fields.find(section + lines[i].substr(0, equals));
         if (equals == std::string::npos || field == fields.end()) continue;
         const std::string& key = field->first;
-        if (tested_keys.count(str(key, is_validated)) > 0) continue;
+        if (tested_keys.count(str(key, has_validation_set)) > 0) continue;
         const std::optional<RunConfig> run = change_field(lines, i, field->second);
         if (!run) continue;
-        tested_keys.insert(str(key, is_validated));
-        INFO(key << (is_validated ? ", of a run with a validation set" : ""));
+        tested_keys.insert(str(key, has_validation_set));
+        INFO(key << (has_validation_set ? ", of a run with a validation set" : ""));
         const ResumeRule rule = resume_rule_of(key);
         CHECK(field->second.resume_rule == rule);
         const bool expected =
-            rule == ResumeRule::changeable || (rule == ResumeRule::fixed_once_validated && !is_validated);
+            rule == ResumeRule::changeable || (rule == ResumeRule::fixed_with_validation_set && !has_validation_set);
         CHECK(resume_accepts(*run, stored_toml, key) == expected);
       }
     }

@@ -1,5 +1,5 @@
-// Learning-rate schedules, compared with those of transformers, BERT, Transformer-XL, Skip Cross-Head Transformer-XL
-// and fairseq.
+// Learning-rate schedules, compared with the schedules of transformers, BERT, Transformer-XL, Skip Cross-Head
+// Transformer-XL and fairseq.
 #include <cmath>
 
 #include "fixtures/runs.h"

@@ -105,7 +105,7 @@ TEST_CASE("sharded optimiser: parameters and moments have the bits of an optimis
           int64_t num_own_elements = 0;
           for (const TensorShard& shard : sharded.moment_shards()) num_own_elements += shard.elements.numel();
           const int64_t num_moments = (rule == "adamw" ? 2 : 1) * parameters.num_trainable_elements();
-          require(num_own_elements <= num_moments / num_processes + 2, "more moments than those of the own shard");
+          require(num_own_elements <= num_moments / num_processes + 2, "more moments than the own shard has");
           for (int64_t update = 0; update < 4; ++update) {
             set_gradients(plain_parameters, update), set_gradients(parameters, update);
             require(plain.gradient_norm(0.5) == sharded.gradient_norm(0.5), "different gradient norms");
@@ -175,9 +175,11 @@ TEST_CASE("shard exchange: gathers shards of several element types through a sma
             if (i == 1) continue;  // this parameter is not exchanged
             const at::Tensor whole =
                 numbers_of({sizes[i]}, static_cast<int64_t>(i) + pass).to(i % 2 == 0 ? at::kFloat : at::kBFloat16);
-            const ElementRange own = shards.of(i, group.rank());
+            const ElementRange own_range = shards.of(i, group.rank());
             values.push_back({i, at::full_like(whole, -2)});
-            values.back().tensor.narrow(0, own.begin, own.size()).copy_(whole.narrow(0, own.begin, own.size()));
+            values.back()
+                .tensor.narrow(0, own_range.begin, own_range.size())
+                .copy_(whole.narrow(0, own_range.begin, own_range.size()));
             expected.push_back(whole);
           }
           exchange.all_gather(shards, values);
@@ -186,8 +188,9 @@ TEST_CASE("shard exchange: gathers shards of several element types through a sma
           at::Tensor whole = at::empty({0}, at::kFloat);
           for (size_t i = 0; i < sizes.size(); ++i) {
             const at::Tensor source = numbers_of({sizes[i]}, static_cast<int64_t>(i));
-            const ElementRange own = shards.of(i, group.rank());
-            gather_shards(group, shards, i, source.narrow(0, own.begin, own.size()), std::chrono::minutes(1), whole);
+            const ElementRange own_range = shards.of(i, group.rank());
+            gather_shards(group, shards, i, source.narrow(0, own_range.begin, own_range.size()),
+                          std::chrono::minutes(1), whole);
             require(!group.is_main() || at::equal(whole, source), "wrong elements after gather_shards()");
           }
         }

@@ -104,7 +104,9 @@ std::vector<int32_t> deterministic_text(int64_t count) {
 RunConfig tiny_run(const Folder& folder, const std::string& extra_toml) {
   Config config;
   config.load_text(
-      "[model]\nlayers = 1\nwidth = 16\nffn = 32\ndropout_ffn = 0.1\n[attention]\nheads = 2\n[train]\nbatch.block = "
+      "[model]\nlayers = 1\nwidth = 16\nffn_dim = 32\ndropout_ffn = 0.1\n[attention]\nheads = "
+      "2\n[train]\nbatch.sequence_length "
+      "= "
       "8\nbatch.tokens = 64\nlr = 0.01\n"
       "log_every = '1u'\n" +
           extra_toml + "\n[data]\ntrain = '" + folder.file("t.mhs") + "'\nvalid = '" + folder.file("t.mhs") + "'\n",
@@ -121,7 +123,7 @@ TEST_CASE("batches cover every token exactly once per epoch, in a new order each
   std::vector<int32_t> text(1003);
   shard.read(0, text);
   TrainOptions options;
-  options.batch.block = 10, options.batch.tokens = 70;
+  options.batch.sequence_length = 10, options.batch.tokens = 70;
   auto text_batches = corpora::make_batches(corpora::text_of(shard, 0), options);
   data::TextBatches& batches = *text_batches;
   CHECK(batches.updates_per_epoch() == 15);
@@ -175,12 +177,12 @@ TEST_CASE("training in fp32 and bf16 reduces the loss of a deterministic text be
     auto loaded = model::load_model(out + "/best.safetensors", at::kCPU);
     const shards::TextShard text = shards::read_tokens(folder.file("t.mhs"));
     data::ScoringOptions scoring_options;
-    scoring_options.block = 8;
+    scoring_options.sequence_length = 8;
     task::NllSum score = task::score(*loaded.model, corpora::text_of(text.tokens, 0), scoring_options);
     CHECK(score.num_tokens == 2000);
-    // Each token determines the next one, so a model that learns this approaches a loss of 0; 0.2 gives the right token
-    // a probability of e^-0.2 = 0.82. A model that does not learn has ln 6 = 1.79, and one that learns only the
-    // frequencies of the tokens has ln 5 = 1.61, since five tokens are equally frequent.
+    // Each token determines the next token, so the loss of a model that learns this approaches 0; the loss 0.2 means
+    // that the right token has a probability of e^-0.2 = 0.82. A model that does not learn has the loss ln 6 = 1.79, a
+    // model that learns only the frequencies of the tokens ln 5 = 1.61, since five tokens are equally frequent.
     CHECK(score.nll / 2000 < 0.2);
   }
 }
@@ -334,14 +336,15 @@ TEST_CASE("runs with and without train.recompute end with the same weights, bit 
 }
 
 TEST_CASE("scoring a text in chunks scores every token exactly once for any context length") {
-  for (auto [num_tokens, block, context] :
+  for (auto [num_tokens, sequence_length, context] :
        {std::tuple{100, 7, 0}, {100, 7, 3}, {100, 7, 6}, {5, 7, 6}, {1, 1, 0}, {49, 7, 1}}) {
     std::vector<int> times_scored(static_cast<size_t>(num_tokens));
-    for (const auto& c : data::make_chunks(num_tokens, block, context)) {
-      CHECK(c.length <= block);
+    for (const auto& c : data::make_chunks(num_tokens, sequence_length, context)) {
+      CHECK(c.length <= sequence_length);
       if (c.offset > 0) CHECK(c.num_context == context);
-      CHECK((c.offset + c.num_context) % (block - context) ==
-            0);  // as in fairseq, chunks advance by `block - context` tokens, also from the first chunk to the second
+      CHECK((c.offset + c.num_context) % (sequence_length - context) ==
+            0);  // as in fairseq, chunks advance by `sequence_length - context` tokens, also from the first chunk to
+                 // the second
       for (int64_t i = c.offset + c.num_context; i < c.offset + c.length; ++i) ++times_scored[static_cast<size_t>(i)];
     }
     for (int times : times_scored) CHECK(times == 1);
@@ -351,13 +354,13 @@ TEST_CASE("scoring a text in chunks scores every token exactly once for any cont
 
 TEST_CASE("scores are independent of the batch size and equal a token-by-token evaluation") {
   Config config;
-  config.load_text("[model]\nlayers = 1\nwidth = 16\nffn = 32\n[attention]\nheads = 2\n", "test");
+  config.load_text("[model]\nlayers = 1\nwidth = 16\nffn_dim = 32\n[attention]\nheads = 2\n", "test");
   auto model = model::build_language_model(model::ModelConfig::read(config), {6}, at::kCPU);
   model->parameters().initialise(1);
   std::vector<int32_t> text;
   for (int i = 0; i < 53; ++i) text.push_back(i * i % 6);
   data::ScoringOptions options;
-  options.block = 8, options.context = 5;
+  options.sequence_length = 8, options.context = 5;
   auto score = [&](int64_t batch) {
     options.batch = batch;
     return task::score(*model, corpora::text_of(text, 0), options).nll;
@@ -401,7 +404,9 @@ TEST_CASE("a run refuses symbolic links among its files and changes no file thro
   CHECK(status_of([&] { RunFolder(folder.file("seed1"), false); }) == 0);
 }
 
-TEST_CASE("a run folder names the owner of its lock, not that of an earlier run, and clears the lock at the end") {
+TEST_CASE(
+    "a run folder names the present owner of its lock, not the owner in an earlier run, and clears the lock at the "
+    "end") {
   const Folder folder;
   const std::string path = folder.file("run"), lock_file = path + "/lock";
   {

@@ -31,8 +31,9 @@ struct PairTraining {
   RunConfig run_config(const std::string& extra_toml) const {
     Config config;
     config.load_text(
-        str("[model]\nbackbone = 'encoder-decoder'\nlayers = 2\nencoder-decoder.encoder_layers = 3\nwidth = 16\nffn = "
-            "16\n[attention]\nheads = 4\n[train]\nbatch.block = 11\nbatch.tokens = 150\nlr = 0.01\n"
+        str("[model]\nbackbone = 'encoder-decoder'\nlayers = 2\nencoder-decoder.encoder_layers = 3\nwidth "
+            "= 16\nffn_dim = "
+            "16\n[attention]\nheads = 4\n[train]\nbatch.sequence_length = 11\nbatch.tokens = 150\nlr = 0.01\n"
             "validation.every = '1e'\nlog_every = '1e'\n[data]\ntrain = '",
             folder.file("t.mhs"), "'\nvalid = '", folder.file("t.mhs"), "'\n"),
         "test");
@@ -350,18 +351,19 @@ TEST_CASE("losses and gradients are independent of the order of the rows and of 
     std::string attention, regulariser;
     bool samples_experts = false;
   };
-  const std::vector<Case> cases{{"", "disagreement]\nof = 'outputs'\nweight = 0.5\n"},
-                                {"", "disagreement]\nof = 'positions'\nweight = 0.5\n"},
-                                {"", "subspace-overlap]\nof = 'rows'\nweight = 0.5\n"},
-                                {"", "subspace-overlap]\nof = 'columns'\nweight = 0.5\n"},
-                                {"mixer = 'mixhead-b'\n", "orthogonal-mixing]\nof = 'positions'\nweight = 0.5\n"},
-                                {"combiner = 'mixture-of-heads'\n", "head-balance]\nweight = 0.5\n"},
-                                {"combiner = 'alphas'\n", "nuclear-growth]\nweight = 0.5\nstart = 0.0\n"},
-                                {mae_lines, ""},
-                                {mae_lines + full_mean, ""},
-                                {mae_lines, "", true},
-                                {mae_lines + full_mean, "", true},
-                                {"combiner = 'mae'\nmae.gate = 'uniform'\n", "", true}};
+  const std::vector<Case> cases{
+      {"", "disagreement]\nproperty = 'outputs'\nweight = 0.5\n"},
+      {"", "disagreement]\nproperty = 'positions'\nweight = 0.5\n"},
+      {"", "subspace-overlap]\nsubspace = 'rows'\nweight = 0.5\n"},
+      {"", "subspace-overlap]\nsubspace = 'columns'\nweight = 0.5\n"},
+      {"mixer = 'mixhead-b'\n", "orthogonal-mixing]\nmatrix_source = 'positions'\nweight = 0.5\n"},
+      {"combiner = 'mixture-of-heads'\n", "head-balance]\nweight = 0.5\n"},
+      {"combiner = 'alphas'\n", "nuclear-growth]\nweight = 0.5\nstart = 0.0\n"},
+      {mae_lines, ""},
+      {mae_lines + full_mean, ""},
+      {mae_lines, "", true},
+      {mae_lines + full_mean, "", true},
+      {"combiner = 'mae'\nmae.gate = 'uniform'\n", "", true}};
   for (const Case& c : cases) {
     INFO(c.attention << c.regulariser << c.samples_experts);
     const auto config = translation::config_of(c.attention);

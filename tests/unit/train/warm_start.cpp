@@ -81,7 +81,7 @@ TEST_CASE("a warm start from a checkpoint with parameters of other shapes is ref
   train_in_folder(folder, "first", train_length(1));
   const io::Checkpoint checkpoint(folder.file("first") + "/last.safetensors");
   CHECK(status_of([&] {
-          Trainer(config_of(folder, train_length(4) + "[model]\nffn = 24\n"), folder.file("other"), false, at::kCPU,
+          Trainer(config_of(folder, train_length(4) + "[model]\nffn_dim = 24\n"), folder.file("other"), false, at::kCPU,
                   {&checkpoint});
         }) == 3);
   CHECK_FALSE(std::filesystem::exists(folder.file("other")));

@@ -50,11 +50,11 @@ class Alibi : public PositionBiasStage {
   }
 
   // A layer with pruned heads keeps the slopes of the remaining heads.
-  std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept_heads,
+  std::shared_ptr<StageOptions> options_after_pruning(const RemainingHeads& remaining_heads,
                                                       const LayerSpec& layer_spec) const override {
-    if (static_cast<int64_t>(kept_heads.score.size()) == layer_spec.heads) return nullptr;
+    if (static_cast<int64_t>(remaining_heads.score.size()) == layer_spec.heads) return nullptr;
     auto new_options = std::make_shared<AlibiOptions>();
-    for (const int64_t head : kept_heads.score) new_options->slopes.push_back(slopes_[static_cast<size_t>(head)]);
+    for (const int64_t head : remaining_heads.score) new_options->slopes.push_back(slopes_[static_cast<size_t>(head)]);
     return new_options;
   }
 

@@ -6,7 +6,7 @@
 //
 // The queries, the biases of a relative score and the blocks of the output projection are not permuted. In each
 // layer, all rows of the batch of an update share one permutation, also in different micro-batches and processes. In
-// grouped-query attention, π permutes the g key/value heads, and all query heads of a group read the same head.
+// grouped-query attention, π permutes the hkv key/value heads, and all query heads of a group read the same head.
 #include <numeric>
 
 #include "attention/stage.h"
@@ -33,9 +33,9 @@ class CrossHead : public Pairing {
     require_same_heads(layer_spec.heads == layer_spec.value_heads, layer_spec,
                        str(layer_spec.heads, " score heads and ", layer_spec.value_heads, " value heads"));
   }
-  std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept_heads,
+  std::shared_ptr<StageOptions> options_after_pruning(const RemainingHeads& remaining_heads,
                                                       const LayerSpec& layer_spec) const override {
-    require_same_heads(kept_heads.score == kept_heads.value, layer_spec,
+    require_same_heads(remaining_heads.score == remaining_heads.value, layer_spec,
                        "a score head pruned without its value head, or the reverse");
     return nullptr;
   }
@@ -45,7 +45,7 @@ class CrossHead : public Pairing {
     RandomSequence random(RandomStream(c.forward_context.seed, std::string(name_of(c.layer_spec.kind)) + ".cross-head"),
                           c.forward_context.update, static_cast<uint32_t>(c.layer_spec.layer));
     if (random.uniform() >= rate_) return;
-    std::vector<int64_t> permutation(static_cast<size_t>(c.layer_spec.num_key_heads()));
+    std::vector<int64_t> permutation(static_cast<size_t>(c.layer_spec.k_heads()));
     std::iota(permutation.begin(), permutation.end(), 0);
     random.shuffle(permutation);
     if (c.kv_head_of.empty()) c.kv_head_of = permutation;

@@ -17,9 +17,9 @@ class PairNorm : public Combiner {
       refuse_usage(layer_spec.name + ", combiner 'pair-norm'", "an even number of value heads, since heads form pairs",
                    str(layer_spec.value_heads), "choose an even number of heads, or another combiner");
   }
-  std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept_heads,
+  std::shared_ptr<StageOptions> options_after_pruning(const RemainingHeads& remaining_heads,
                                                       const LayerSpec& layer_spec) const override {
-    require_whole_pairs(kept_heads.value, layer_spec, "combiner 'pair-norm'");
+    require_whole_pairs(remaining_heads.value, layer_spec, "combiner 'pair-norm'");
     return nullptr;
   }
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {

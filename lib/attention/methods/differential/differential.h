@@ -18,7 +18,7 @@ namespace mh::attention {
 inline double lambda_init(int64_t layer) { return 0.8 - 0.6 * std::exp(-0.3 * static_cast<double>(layer)); }
 
 // Throws Error(usage), naming `stage`, unless `heads` contains both heads or neither head of each pair. `heads`: the
-// heads that pruning keeps, ascending.
+// heads that remain after pruning, ascending.
 void require_whole_pairs(const std::vector<int64_t>& heads, const LayerSpec& layer_spec, const std::string& stage);
 
 }  // namespace mh::attention

@@ -30,9 +30,9 @@ class Differential : public MatrixMixer {
     for (int64_t i = 0; i < layer_spec.heads; ++i) first_head_mask_[i - i % 2][i] = 1;
     second_head_mask_ = first_head_mask_.roll(1, 0);
   }
-  std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept_heads,
+  std::shared_ptr<StageOptions> options_after_pruning(const RemainingHeads& remaining_heads,
                                                       const LayerSpec& layer_spec) const override {
-    require_whole_pairs(kept_heads.value, layer_spec, "mixer 'differential'");
+    require_whole_pairs(remaining_heads.value, layer_spec, "mixer 'differential'");
     return nullptr;
   }
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {

@@ -26,10 +26,11 @@ class HeadWeights : public GatedCombiner {
                    str("if layers have different numbers of heads, set weights for each layer: attention.",
                        name_of(layer_spec.kind), ".", layer_spec.layer, ".head-weights.weights"));
   }
-  std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept_heads, const LayerSpec&) const override {
+  std::shared_ptr<StageOptions> options_after_pruning(const RemainingHeads& remaining_heads,
+                                                      const LayerSpec&) const override {
     if (options_.weights.empty()) return nullptr;
     auto new_options = std::make_shared<HeadWeightsOptions>();
-    for (const int64_t head : kept_heads.value)
+    for (const int64_t head : remaining_heads.value)
       new_options->weights.push_back(options_.weights[static_cast<size_t>(head)]);
     return new_options;
   }

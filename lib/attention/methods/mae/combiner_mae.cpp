@@ -36,21 +36,21 @@ class MixtureOfExperts : public GatedCombiner {
   MixtureOfExperts(const MaeOptions& options, const LayerSpec& layer_spec)
       : options_(resolve_heads(options, layer_spec)),
         num_original_heads_(options_.original_heads.count),
-        num_kept_heads_(layer_spec.value_heads),
-        num_experts_(expert_count(num_original_heads_, options.num_omitted_heads)),
+        num_remaining_heads_(layer_spec.value_heads),
+        num_experts_(expert_count(num_original_heads_, options.omitted_heads)),
         gate_(options_, num_experts_) {
     auto refuse = [&](const char* key, const std::string& expected, const std::string& found,
                       const std::string& advice) {
       refuse_usage(str(layer_spec.name, ", attention.mae.", key), expected, found, advice);
     };
-    if (options.num_omitted_heads >= num_original_heads_)
-      refuse("drop", str("less than ", num_original_heads_, ", the number of heads of the layer"),
-             found_value(options.num_omitted_heads, MaeOptions{}.num_omitted_heads),
-             "lower attention.mae.drop, or raise attention.heads");
+    if (options.omitted_heads >= num_original_heads_)
+      refuse("omitted_heads", str("less than ", num_original_heads_, ", the number of heads of the layer"),
+             found_value(options.omitted_heads, MaeOptions{}.omitted_heads),
+             "lower attention.mae.omitted_heads, or raise attention.heads");
     if (num_experts_ > kMaxExperts)
-      refuse("drop", str("at most ", kMaxExperts, " experts, one for each choice of the dropped heads"),
-             str("more experts, for ", options.num_omitted_heads, " dropped heads of ", num_original_heads_),
-             "lower attention.mae.drop");
+      refuse("omitted_heads", str("at most ", kMaxExperts, " experts, one for each choice of the omitted heads"),
+             str("more experts, for ", options.omitted_heads, " omitted heads of ", num_original_heads_),
+             "lower attention.mae.omitted_heads");
     if (options.mean == MaeOptions::Mean::full && options.window > 0)
       refuse("window", "0 with mean = \"full\"", str(options.window),
              "set attention.mae.window to 0, since only the causal mean has a window");
@@ -61,11 +61,11 @@ class MixtureOfExperts : public GatedCombiner {
   }
 
   // Pruning keeps all experts and the whole gate; only the factors of pruned heads are dropped.
-  std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept_heads,
+  std::shared_ptr<StageOptions> options_after_pruning(const RemainingHeads& remaining_heads,
                                                       const LayerSpec& layer_spec) const override {
-    if (static_cast<int64_t>(kept_heads.value.size()) == layer_spec.value_heads) return nullptr;
+    if (static_cast<int64_t>(remaining_heads.value.size()) == layer_spec.value_heads) return nullptr;
     auto new_options = std::make_shared<MaeOptions>(options_);
-    new_options->original_heads = options_.original_heads.select(kept_heads.value);
+    new_options->original_heads = options_.original_heads.select(remaining_heads.value);
     return new_options;
   }
 
@@ -81,7 +81,7 @@ class MixtureOfExperts : public GatedCombiner {
   }
 
   at::Tensor as_linear_map() const override {
-    return options_.gate == MaeOptions::Gate::uniform ? at::eye(num_kept_heads_) : at::Tensor();
+    return options_.gate == MaeOptions::Gate::uniform ? at::eye(num_remaining_heads_) : at::Tensor();
   }
 
   bool has_head_gates() const override { return true; }
@@ -122,11 +122,11 @@ class MixtureOfExperts : public GatedCombiner {
   }
   // Returns the factors (…, hv) of the remaining heads of the layer, for the gates (…, E) of the experts.
   at::Tensor factors_of(const at::Tensor& g) {
-    return options_.original_heads.select_kept_heads(expert_scale() * (1 - at::matmul(g, omission_matrix(g.device()))));
+    return options_.original_heads.select_remaining_heads(expert_scale() *
+                                                          (1 - at::matmul(g, omission_matrix(g.device()))));
   }
   double expert_scale() const {
-    return static_cast<double>(num_original_heads_) /
-           static_cast<double>(num_original_heads_ - options_.num_omitted_heads);
+    return static_cast<double>(num_original_heads_) / static_cast<double>(num_original_heads_ - options_.omitted_heads);
   }
 
   // Returns the matrix (E, original heads) with 1 where the expert omits the head, otherwise 0.
@@ -134,7 +134,7 @@ class MixtureOfExperts : public GatedCombiner {
     if (omission_matrix_.defined() && omission_matrix_.device() == device) return omission_matrix_;
     at::Tensor matrix = at::zeros({num_experts_, num_original_heads_}, at::kFloat);
     auto* row = matrix.mutable_data_ptr<float>();
-    for (const auto& expert : omitted_heads_by_expert(num_original_heads_, options_.num_omitted_heads)) {
+    for (const auto& expert : omitted_heads_by_expert(num_original_heads_, options_.omitted_heads)) {
       for (int64_t head : expert) row[head] = 1;
       row += num_original_heads_;
     }
@@ -146,7 +146,7 @@ class MixtureOfExperts : public GatedCombiner {
   at::Tensor factors_of_experts(const at::Tensor& expert_indices) {
     auto sizes = expert_indices.sizes().vec();
     sizes.push_back(num_original_heads_);
-    return options_.original_heads.select_kept_heads(
+    return options_.original_heads.select_remaining_heads(
         (expert_scale() * (1 - omission_matrix(expert_indices.device()).index_select(0, expert_indices.flatten())))
             .view(sizes));
   }
@@ -163,8 +163,8 @@ class MixtureOfExperts : public GatedCombiner {
   }
 
   MaeOptions options_;
-  int64_t num_original_heads_;  // number of heads before pruning; each expert omits some of these heads
-  int64_t num_kept_heads_;      // number of heads after pruning
+  int64_t num_original_heads_;   // number of heads before pruning; each expert omits some of these heads
+  int64_t num_remaining_heads_;  // number of heads after pruning
   int64_t num_experts_;
   ExpertGate gate_;
   at::Tensor omission_matrix_;  // (E, original heads): cached result of omission_matrix()

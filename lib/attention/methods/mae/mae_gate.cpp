@@ -67,7 +67,7 @@ at::Tensor query_lengths(const Context& c) {
 }  // namespace
 
 void MaeOptions::describe(Fields& f) {
-  f.field("drop", num_omitted_heads, "number of heads that each expert omits", at_least(1));
+  f.field("omitted_heads", omitted_heads, "number of heads that each expert omits", at_least(1));
   f.choice(
       "gate", gate, {{Gate::learned, "learned"}, {Gate::uniform, "uniform"}},
       "gate of the experts; uniform: without parameters, a uniformly sampled expert in training and plain attention "
@@ -113,8 +113,9 @@ void ExpertGate::add_parameters(nn::ParameterList& parameters, const LayerSpec& 
   up_weight_ = &parameters.add(name + "up.weight", {hidden_size, d}, up_traits);
   up_bias_ = &parameters.add(name + "up.bias", {hidden_size}, make_traits(up_init));
   nn::ParameterTraits down_traits = make_traits(down_init);
-  // With drop = 1, expert i omits head i, so swapping two heads also swaps the rows of the experts that omit them.
-  if (options_.num_omitted_heads == 1) down_traits.head_axes = {options_.original_heads.axis(0)};
+  // With omitted_heads = 1, expert i omits head i, so swapping two heads also swaps the rows of the experts that omit
+  // them.
+  if (options_.omitted_heads == 1) down_traits.head_axes = {options_.original_heads.axis(0)};
   down_weight_ = &parameters.add(name + "down.weight", {num_experts_, hidden_size}, down_traits);
   down_bias_ = &parameters.add(name + "down.bias", {num_experts_}, down_traits);
 }

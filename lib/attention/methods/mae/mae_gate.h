@@ -25,7 +25,7 @@ struct MaeOptions : OptionsOf<MaeOptions> {
   enum class Statistics { running, batch };
   enum class GateInit { standard, zero };
 
-  int64_t num_omitted_heads = 1;
+  int64_t omitted_heads = 1;
   Gate gate = Gate::learned;
   int64_t hidden_size = 256;
   double dropout = 0.1;

@@ -36,9 +36,11 @@ class MeanMixer : public FixedMixer {
 };
 
 const Registration<RandomNormalMixer> normal_mixer_entry(
-    mixers(), "random-normal", "mixing of probabilities by a fixed matrix of normal random numbers");
+    mixers(), "random-normal",
+    "mixing of probabilities by a fixed matrix of normal random numbers, each column divided by its sum");
 const Registration<RandomUniformMixer> uniform_mixer_entry(
-    mixers(), "random-uniform", "mixing of probabilities by a fixed matrix of uniform random numbers from 0 to 1");
+    mixers(), "random-uniform",
+    "mixing of probabilities by a fixed matrix of uniform random numbers from 0 to 1, each column divided by its sum");
 const Registration<MeanMixer> mean_mixer_entry(mixers(), "mean",
                                                "mean of the probabilities of all heads, for every head");
 

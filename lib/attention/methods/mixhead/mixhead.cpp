@@ -4,8 +4,9 @@
 namespace mh::attention {
 
 void MixheadOptions::describe(Fields& f) {
-  f.field("dropout", dropout, "position of the dropout of probabilities relative to mixing", {"after", "before"});
-  f.field("on", on, "tensor that is mixed across heads", {"probabilities", "logits"});
+  f.field("dropout_before_mixing", dropout_before_mixing,
+          "apply dropout to the probabilities before mixing instead of after mixing");
+  f.field("mixer_input", mixer_input, "tensor that is mixed across heads", {"probabilities", "logits"});
   f.field("scope", scope,
           "attention in which heads are mixed; all: all attention; released: all attention except cross-attention and "
           "incremental decoding, as in the code of the publication",
@@ -16,7 +17,9 @@ Mixhead::Mixhead(const MixheadOptions& options, const LayerSpec& layer_spec)
     : options_(options), layer_mixes_(options.scope == "all" || layer_spec.kind != AttentionKind::decoder_cross) {}
 
 MixerInput Mixhead::mixer_input() const {
-  return !layer_mixes_ ? MixerInput::nothing : options_.on == "logits" ? MixerInput::logits : MixerInput::probabilities;
+  return !layer_mixes_                      ? MixerInput::nothing
+         : options_.mixer_input == "logits" ? MixerInput::logits
+                                            : MixerInput::probabilities;
 }
 
 bool Mixhead::mixes_in(const Context& c) const {
@@ -24,7 +27,7 @@ bool Mixhead::mixes_in(const Context& c) const {
 }
 
 at::Tensor Mixhead::mix_logits(const Context& c, const at::Tensor& logits) {
-  if (options_.on != "logits" || !mixes_in(c)) return logits;
+  if (options_.mixer_input != "logits" || !mixes_in(c)) return logits;
   const at::Tensor m = learned_matrix(c);
   show_matrix(c, m);
   return mix_heads(logits, m, causal_mix_options(c));
@@ -38,11 +41,11 @@ at::Tensor Mixhead::mix(const Context& c, const at::Tensor& probabilities) {
 }
 
 at::Tensor Mixhead::matrix(const Context& c) {
-  return options_.on == "probabilities" && mixes_in(c) ? learned_matrix(c) : at::Tensor();
+  return options_.mixer_input == "probabilities" && mixes_in(c) ? learned_matrix(c) : at::Tensor();
 }
 
 std::string Mixhead::why_not_fused() const {
-  return layer_mixes_ && options_.on == "logits" ? "the mixer mixes logits" : "";
+  return layer_mixes_ && options_.mixer_input == "logits" ? "the mixer mixes logits" : "";
 }
 
 void Mixhead::add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) {

@@ -10,8 +10,8 @@
 namespace mh::attention {
 
 struct MixheadOptions : OptionsOf<MixheadOptions> {
-  std::string dropout = "after";
-  std::string on = "probabilities";
+  bool dropout_before_mixing = false;
+  std::string mixer_input = "probabilities";
   std::string scope = "all";
   void describe(Fields& f) override;
 };
@@ -26,7 +26,7 @@ class Mixhead : public MatrixMixer {
   at::Tensor mix_logits(const Context& c, const at::Tensor& logits) override;
   at::Tensor mix(const Context& c, const at::Tensor& probabilities) override;
   at::Tensor matrix(const Context& c) override;
-  bool dropout_before_mixing() const override { return options_.dropout == "before"; }
+  bool dropout_before_mixing() const override { return options_.dropout_before_mixing; }
   std::string why_not_fused() const override;
   bool is_per_query() const override { return true; }
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override;

@@ -2,8 +2,9 @@
 //
 //   q ← w_q ⊙ q / √(mean(q²) + ε),   k ← w_k ⊙ k / √(mean(k²) + ε)
 //
-// With scope = "head", q and k (dk) are of one head, and all heads share the weights (dk). With scope = "joint", q (h
-// dk) and k (g dk) are of all heads of a position, so that the scale of each head depends on all heads. Means are fp32.
+// With scope = "head", q and k (dk) are of one head, and all heads share the weights (dk). With scope = "joint",
+// q (h dk) and k (hkv dk) are of all heads of a position, so that the scale of each head depends on all heads. Means
+// are fp32.
 #include "attention/stage.h"
 #include "base/error.h"
 #include "nn/ops.h"
@@ -38,17 +39,17 @@ class QkNorm : public Transform {
       return &parameters.add(layer_spec.name + suffix, {size}, traits);
     };
     query_weight_ = add(".query_norm.weight", layer_spec.heads, HeadSide::score);
-    key_weight_ = add(".key_norm.weight", layer_spec.num_key_heads(),
-                      layer_spec.is_grouped() ? HeadSide::key_value : HeadSide::score);
+    key_weight_ =
+        add(".key_norm.weight", layer_spec.k_heads(), layer_spec.is_grouped() ? HeadSide::key_value : HeadSide::score);
   }
 
-  std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept_heads,
+  std::shared_ptr<StageOptions> options_after_pruning(const RemainingHeads& remaining_heads,
                                                       const LayerSpec& layer_spec) const override {
-    if (options_.scope == Scope::joint && static_cast<int64_t>(kept_heads.score.size()) != layer_spec.heads)
+    if (options_.scope == Scope::joint && static_cast<int64_t>(remaining_heads.score.size()) != layer_spec.heads)
       refuse_usage(layer_spec.name + ", transform 'qk-norm'",
                    "all score heads or none pruned, since with attention.qk-norm.scope=joint one norm ties all heads "
                    "together",
-                   str(kept_heads.score.size(), " of ", layer_spec.heads, " heads remain"),
+                   str(remaining_heads.score.size(), " of ", layer_spec.heads, " heads remain"),
                    "prune all heads of the layer, or only heads of other layers");
     return nullptr;
   }

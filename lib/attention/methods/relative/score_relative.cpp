@@ -78,8 +78,9 @@ class RelativeScore : public Score {
   }
 
   // A layer with pruned heads does not share biases with other layers.
-  std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept_heads, const LayerSpec& s) const override {
-    if (static_cast<int64_t>(kept_heads.score.size()) == s.heads) return nullptr;
+  std::shared_ptr<StageOptions> options_after_pruning(const RemainingHeads& remaining_heads,
+                                                      const LayerSpec& s) const override {
+    if (static_cast<int64_t>(remaining_heads.score.size()) == s.heads) return nullptr;
     auto new_options = std::make_shared<RelativeOptions>(options_);
     new_options->shared_biases = false;
     return new_options;

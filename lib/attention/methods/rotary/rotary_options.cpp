@@ -35,16 +35,15 @@ void RotaryOptions::describe(Fields& f) {
           "set",
           between(0, 1 << 30));
   f.field("low_factor", low_factor,
-          "llama3: frequencies with a wavelength above original_length / low_factor are divided by the factor",
+          "llama3: number of rotations in original_length positions below which a frequency is divided by the factor",
           positive());
   f.field("high_factor", high_factor,
-          "llama3: frequencies with a wavelength below original_length / high_factor stay unchanged", positive());
-  f.field("beta_fast", beta_fast,
-          "yarn: frequencies with more rotations than this number in original_length positions stay unchanged",
+          "llama3: number of rotations in original_length positions above which a frequency stays unchanged",
           positive());
+  f.field("beta_fast", beta_fast,
+          "yarn: number of rotations in original_length positions above which a frequency stays unchanged", positive());
   f.field("beta_slow", beta_slow,
-          "yarn: frequencies with fewer rotations than this number in original_length positions are divided by the "
-          "factor",
+          "yarn: number of rotations in original_length positions below which a frequency is divided by the factor",
           positive());
   f.field("truncate", truncate, "yarn: round the bounds of the blended frequencies to whole indices");
   f.field("attention_factor", attention_factor,
@@ -79,7 +78,8 @@ void RotaryOptions::check(const LayerSpec& layer_spec) const {
     return std::find_if(names.begin(), names.end(), [&](const auto& entry) { return entry.first == s; })->second;
   };
   const std::string with_scaling = str("with attention.rotary.scaling=", name_of(scaling));
-  // Throws if an option is set that no scaling but `readers` reads. Returns whether the scaling reads the option.
+  // Returns whether the scaling is one of `readers`, the scalings that read the option. Throws Error(usage) if the
+  // option is set although the scaling does not read it.
   const auto is_read = [&](const char* key, bool is_set, const std::initializer_list<RotaryScaling>& readers) {
     const bool reads = std::find(readers.begin(), readers.end(), scaling) != readers.end();
     std::vector<std::string> reader_names;

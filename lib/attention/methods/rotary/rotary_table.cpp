@@ -60,9 +60,9 @@ std::shared_ptr<const RotaryTable::Table> RotaryTable::find(const RotaryRange& r
   const std::lock_guard lock(mutex_);
   const auto it = entries_.find(frequency_length);
   if (it == entries_.end()) return nullptr;
-  const auto& [table, is_kept] = it->second;
+  const auto& [table, is_permanent] = it->second;
   const bool has_rows = range.begin >= table->begin && range.end <= table->end;
-  return has_rows && (is_kept || !may_be_captured(range)) ? table : nullptr;
+  return has_rows && (is_permanent || !may_be_captured(range)) ? table : nullptr;
 }
 
 std::shared_ptr<const RotaryTable::Table> RotaryTable::grow(const RotaryRange& range, int64_t frequency_length) {
@@ -85,10 +85,10 @@ std::shared_ptr<const RotaryTable::Table> RotaryTable::grow(const RotaryRange& r
   }
   auto table = std::make_shared<const Table>(compute(begin, end, frequency_length));
   const std::lock_guard lock(mutex_);
-  std::erase_if(entries_, [](const auto& entry) { return !entry.second.is_kept; });
+  std::erase_if(entries_, [](const auto& entry) { return !entry.second.is_permanent; });
   Entry& entry = entries_[frequency_length];
   if (entry.table != nullptr && !device_.is_cpu()) replaced_tables_.push_back(entry.table);
-  entry = {table, entry.is_kept || !is_of_one_length(options_, frequency_length) || may_be_captured(range)};
+  entry = {table, entry.is_permanent || !is_of_one_length(options_, frequency_length) || may_be_captured(range)};
   return table;
 }
 

@@ -20,7 +20,7 @@ struct RotaryRows {
 };
 
 // The positions [begin, end), which may be negative, in a forward pass whose input has `length` positions up to its
-// last one. `is_training`: whether the pass is one of training, which a CUDA graph may capture.
+// last position. `is_training`: whether the pass belongs to training, which a CUDA graph may capture.
 struct RotaryRange {
   int64_t begin = 0, end = 0;
   int64_t length = 0;
@@ -44,7 +44,7 @@ class RotaryTable {
   };
   struct Entry {
     std::shared_ptr<const Table> table;
-    bool is_kept = false;  // false: the table of the next length replaces this table
+    bool is_permanent = false;  // false: the table of the next length replaces this table
   };
   bool may_be_captured(const RotaryRange& range) const;
   std::shared_ptr<const Table> find(const RotaryRange& range, int64_t frequency_length) const;

@@ -9,7 +9,7 @@
 
 namespace mh::attention {
 
-// The projections of a layer: q (B, h, Tq, dk), k (B, g, Tk, dk) and v (B, g, Tk, dv).
+// The projections of a layer: q (B, h, Tq, dk), k (B, hkv, Tk, dk) and v (B, hkv, Tk, dv).
 struct ProjectedHeads {
   at::Tensor q, k, v;
 };

@@ -14,8 +14,8 @@
 // included. A step of incremental decoding thus rotates its new queries and keys with the frequencies of the length so
 // far, while the cached keys keep the frequencies of the steps that appended them, as in the forward pass of
 // transformers. If a text grows beyond original_length while it is decoded, its later outputs therefore differ from
-// those of one forward pass over the whole text. generate() of transformers avoids the difference for longrope only, by
-// a second prefill.
+// the outputs of one forward pass over the whole text. generate() of transformers avoids the difference for longrope
+// only, by a second prefill.
 #include <algorithm>
 #include <memory>
 
@@ -34,7 +34,7 @@ class Rotary : public Transform {
   using Options = RotaryOptions;
   Rotary(const RotaryOptions& options, const LayerSpec& layer_spec) : options_(options) { options.check(layer_spec); }
 
-  // Has no parameters, but learns the device of the model, on which its table is.
+  // Adds no parameters; stores the device of the model, on which its table is.
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {
     table_ = shared_rotary_table(options_, options_.rotary_size(layer_spec.key_size), parameters.device());
   }

@@ -55,8 +55,9 @@ class T5Bias : public PositionBiasStage {
   }
 
   // A layer with pruned heads does not share its table with other layers.
-  std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept_heads, const LayerSpec& s) const override {
-    if (static_cast<int64_t>(kept_heads.score.size()) == s.heads) return nullptr;
+  std::shared_ptr<StageOptions> options_after_pruning(const RemainingHeads& remaining_heads,
+                                                      const LayerSpec& s) const override {
+    if (static_cast<int64_t>(remaining_heads.score.size()) == s.heads) return nullptr;
     auto new_options = std::make_shared<T5Options>(options_);
     new_options->shared = false;
     return new_options;

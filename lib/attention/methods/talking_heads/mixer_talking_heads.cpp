@@ -10,12 +10,12 @@ namespace {
 struct TalkingHeadsOptions : OptionsOf<TalkingHeadsOptions> {
   bool pre = true;
   bool post = true;
-  int64_t num_inner_heads = 0;
+  int64_t inner_heads = 0;
   std::string init = "identity";
   void describe(Fields& f) override {
     f.field("pre", pre, "mix the attention logits across heads by a learned matrix, before the softmax");
     f.field("post", post, "mix the attention probabilities across heads by a learned matrix, after the softmax");
-    f.field("inside", num_inner_heads,
+    f.field("inner_heads", inner_heads,
             "number of heads in the softmax, between the matrix of logits and the matrix of probabilities; 0: the "
             "number of score heads",
             between(0, 1 << 16));
@@ -27,15 +27,15 @@ class TalkingHeads : public MatrixMixer {
  public:
   using Options = TalkingHeadsOptions;
   TalkingHeads(const TalkingHeadsOptions& options, const LayerSpec& layer_spec)
-      : options_(options), num_inner_heads_(options.num_inner_heads > 0 ? options.num_inner_heads : layer_spec.heads) {
+      : options_(options), num_inner_heads_(options.inner_heads > 0 ? options.inner_heads : layer_spec.heads) {
     if (!options.pre && !options.post)
       refuse_usage(layer_spec.name + ", mixer 'talking-heads'",
                    "attention.talking-heads.pre or attention.talking-heads.post to be true", "false for both",
                    "set one of the two keys to true, or set attention.mixer = \"none\"");
-    if (options.num_inner_heads > 0 && !(options.pre && options.post))
-      refuse_usage(layer_spec.name + ", attention.talking-heads.inside",
+    if (options.inner_heads > 0 && !(options.pre && options.post))
+      refuse_usage(layer_spec.name + ", attention.talking-heads.inner_heads",
                    "0 unless both attention.talking-heads.pre and attention.talking-heads.post are true",
-                   str(options.num_inner_heads), "set inside to 0, or set both pre and post to true");
+                   str(options.inner_heads), "set inner_heads to 0, or set both pre and post to true");
   }
 
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {
@@ -56,10 +56,10 @@ class TalkingHeads : public MatrixMixer {
   }
   bool can_change_head_count() const override { return true; }
   bool is_per_query() const override { return true; }
-  std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads&, const LayerSpec&) const override {
+  std::shared_ptr<StageOptions> options_after_pruning(const RemainingHeads&, const LayerSpec&) const override {
     if (!options_.pre || !options_.post) return nullptr;
     auto new_options = std::make_shared<TalkingHeadsOptions>(options_);
-    new_options->num_inner_heads = num_inner_heads_;
+    new_options->inner_heads = num_inner_heads_;
     return new_options;
   }
 

@@ -84,14 +84,14 @@ Inputs random_inputs(bool with_mixing) {
   if (pick(0, 1) == 1) x.spec.normaliser = kernels::Normaliser::sigsoftmax;
   // In half of the cases with h = hv, draws the key/value head that each query head reads: a rotation of all heads, or
   // a random choice among 1 to 6 key/value heads.
-  int64_t num_k_heads = num_heads, num_v_heads = num_value_heads;
+  int64_t k_heads = num_heads, v_heads = num_value_heads;
   if (num_heads == num_value_heads && pick(0, 1) == 1) {
     std::vector<int64_t>& kv_head_of = x.spec.kv_head_of;
     for (int64_t i = 0; i < num_heads; ++i) kv_head_of.push_back(i);
     if (pick(0, 1) == 1) std::rotate(kv_head_of.begin(), kv_head_of.begin() + pick(0, num_heads - 1), kv_head_of.end());
     else {
-      num_k_heads = num_v_heads = pick(1, 6);
-      for (int64_t& head : kv_head_of) head = pick(0, num_k_heads - 1);
+      k_heads = v_heads = pick(1, 6);
+      for (int64_t& head : kv_head_of) head = pick(0, k_heads - 1);
     }
   }
   x.operands.resize(kNumOperands);
@@ -102,8 +102,8 @@ Inputs random_inputs(bool with_mixing) {
     if (pick(0, 1) == 1) scales.select(-1, pick(0, num_value_heads - 1)).zero_();  // the scale of a closed gate
   }
   x.operands[kQ] = at::randn({batch_size, num_heads, num_queries, dk}) * 2,
-  x.operands[kK] = at::randn({batch_size, num_k_heads, num_keys, dk});
-  x.operands[kV] = at::randn({batch_size, num_v_heads, num_keys, dv}),
+  x.operands[kK] = at::randn({batch_size, k_heads, num_keys, dk});
+  x.operands[kV] = at::randn({batch_size, v_heads, num_keys, dv}),
   x.dout = at::randn({batch_size, num_value_heads, num_queries, dv});
   if (with_mixing)
     x.operands[kMatrix] = pick(0, 1) == 1 ? at::randn({batch_size, num_queries, num_heads, num_value_heads})
@@ -244,7 +244,7 @@ TEST_CASE("a query past its window and the padding of its batch row has an outpu
   }
 }
 
-TEST_CASE("a position bias and sinks without a gradient give the same bits as with one", "[attention][policy]") {
+TEST_CASE("a position bias and sinks give the same bits with and without a gradient", "[attention][policy]") {
   for (const bool with_mixing : {false, true}) {
     const at::Tensor q = at::randn({2, 2, 40, 16}), k = at::randn_like(q), v = at::randn_like(q),
                      sinks = at::randn({2}), bias = at::randn({2, 40});

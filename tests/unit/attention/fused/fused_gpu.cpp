@@ -227,7 +227,7 @@ TEST_CASE("emulated GPU and CPU attention kernels with logit terms match the ref
 }
 
 TEST_CASE("emulated GPU and CPU head mixing kernels match the reference equations over random options",
-          "[attention][mixed]") {
+          "[attention][head-mixing]") {
   CHECK(check_reduced("head mixing over random options", [] {
     at::manual_seed(*rc::gen::inRange<uint64_t>(0, 1 << 30));
     const int64_t batch_size = pick(1, 2), num_heads = pick(1, 4), num_value_heads = pick(1, 4),

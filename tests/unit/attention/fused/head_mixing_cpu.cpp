@@ -80,7 +80,7 @@ Inputs random_inputs(const Sizes& sizes) {
 }  // namespace
 
 TEST_CASE("the CPU head mixing kernel and its gradients match the reference equations over random shapes",
-          "[attention][mixed]") {
+          "[attention][head-mixing]") {
   CHECK(rc::check([] {
     at::manual_seed(*rc::gen::inRange<uint64_t>(0, 1 << 30));
     const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
@@ -117,12 +117,12 @@ TEST_CASE("the CPU head mixing kernel and its gradients match the reference equa
   }));
 }
 
-TEST_CASE("head mixing with the identity matrix equals attention without mixing", "[attention][mixed]") {
+TEST_CASE("head mixing with the identity matrix equals attention without mixing", "[attention][head-mixing]") {
   at::manual_seed(32);
   for (bool causal : {false, true}) {
     Inputs x = random_inputs({2, 4, 4, 70, 70, 32, 32, causal, false});
     x.operands[kMatrix] = at::eye(4);
-    const Tensors unmixed_results =
+    const Tensors results_without_mixing =
         run_with_gradients(x, at::kFloat, at::kFloat, at::kCPU, [&](const Inputs&, const Tensors& leaves) {
           return attention::fused_cpu(leaves[kQ], leaves[kK], leaves[kV], {causal}) + 0 * leaves[kMatrix].sum();
         });
@@ -133,11 +133,12 @@ TEST_CASE("head mixing with the identity matrix equals attention without mixing"
     const Tensors exact = drop_matrix_gradient(exact_results(x)), composed = drop_matrix_gradient(composed_results(x)),
                   magnitudes = drop_matrix_gradient(term_magnitudes(x, at::kFloat));
     CHECK(find_excess_error(drop_matrix_gradient(fused_results(x)), composed, exact, at::kFloat, magnitudes) == "");
-    CHECK(find_excess_error(drop_matrix_gradient(unmixed_results), composed, exact, at::kFloat, magnitudes) == "");
+    CHECK(find_excess_error(drop_matrix_gradient(results_without_mixing), composed, exact, at::kFloat, magnitudes) ==
+          "");
   }
 }
 
-TEST_CASE("the CPU head mixing kernel is bit-identical for any number of threads", "[attention][mixed]") {
+TEST_CASE("the CPU head mixing kernel is bit-identical for any number of threads", "[attention][head-mixing]") {
   at::manual_seed(33);
   const int num_threads = at::get_num_threads();
   for (int64_t batch : {1, 3, 9}) {
@@ -154,7 +155,7 @@ TEST_CASE("the CPU head mixing kernel is bit-identical for any number of threads
 }
 
 TEST_CASE("a batch row of the CPU head mixing kernel is independent of other rows and of keys past its key length",
-          "[attention][mixed]") {
+          "[attention][head-mixing]") {
   at::manual_seed(34);
   for (int64_t queries : {1, 5, 40}) {
     Inputs x = random_inputs({4, 3, 2, queries, 140, 16, 24, false, false});
@@ -200,7 +201,7 @@ TEST_CASE("a batch row of the CPU head mixing kernel is independent of other row
 }
 
 TEST_CASE("results of the CPU head mixing kernel are bit-identical for any contents of padding keys and values",
-          "[attention][mixed]") {
+          "[attention][head-mixing]") {
   at::manual_seed(38);
   Inputs x = random_inputs({3, 3, 2, 40, 140, 16, 24, false, false});
   x.spec.key_lengths = at::tensor({140, 129, 16}, at::kLong);
@@ -220,7 +221,7 @@ TEST_CASE("results of the CPU head mixing kernel are bit-identical for any conte
 }
 
 TEST_CASE("the CPU head mixing kernel reads a joint projection and returns its gradient as one tensor",
-          "[attention][mixed]") {
+          "[attention][head-mixing]") {
   at::manual_seed(35);
   const int64_t batch = 2, length = 40, heads = 3, value_heads = 2, size = 16, value_size = 8;
   const at::Tensor joint_projection = at::randn({batch, length, 2 * heads * size + value_heads * value_size}),
@@ -238,7 +239,7 @@ TEST_CASE("the CPU head mixing kernel reads a joint projection and returns its g
 }
 
 TEST_CASE("the CPU head mixing kernel is finite for extreme logits and confines a NaN to its query",
-          "[attention][mixed]") {
+          "[attention][head-mixing]") {
   at::manual_seed(36);
   Inputs x = random_inputs({2, 2, 2, 65, 65, 32, 32, true, false});
   x.operands[kQ].mul_(1e4);
@@ -250,7 +251,7 @@ TEST_CASE("the CPU head mixing kernel is finite for extreme logits and confines 
   CHECK_FALSE(out[1].isnan().any().item<bool>());
 }
 
-TEST_CASE("the CPU head mixing kernel allocates nothing of size Tq x Tk", "[attention][mixed]") {
+TEST_CASE("the CPU head mixing kernel allocates nothing of size Tq x Tk", "[attention][head-mixing]") {
   if (!reset_peak_memory()) SKIP("peak memory cannot be reset on this system");
   const int64_t n = 2048, heads = 8, size = 16;
   Inputs x = random_inputs({1, heads, heads, n, n, size, size, true, false});
@@ -263,12 +264,12 @@ TEST_CASE("the CPU head mixing kernel allocates nothing of size Tq x Tk", "[atte
 }
 
 TEST_CASE("layers that mix probabilities have equal outputs and gradients on the fused and composed path, with dropout",
-          "[attention][mixed]") {
-  for (const char* mixer :
-       {"mixer = 'mixhead-a'", "mixer = 'mixhead-b'", "mixer = 'random-normal'", "mixer = 'mean'",
-        "mixer = 'differential'", "mixer = 'mixhead-b'\ncombiner = 'alphas'",
-        "mixer = 'mixhead-a'\npairing = 'cross-head'", "mixer = 'mixhead-a'\n[attention.mixhead-a]\ndropout = 'before'",
-        "mixer = 'talking-heads'\n[attention.talking-heads]\npre = false"})
+          "[attention][head-mixing]") {
+  for (const char* mixer : {"mixer = 'mixhead-a'", "mixer = 'mixhead-b'", "mixer = 'random-normal'", "mixer = 'mean'",
+                            "mixer = 'differential'", "mixer = 'mixhead-b'\ncombiner = 'alphas'",
+                            "mixer = 'mixhead-a'\npairing = 'cross-head'",
+                            "mixer = 'mixhead-a'\n[attention.mixhead-a]\ndropout_before_mixing = true",
+                            "mixer = 'talking-heads'\n[attention.talking-heads]\npre = false"})
     for (attention::AttentionKind kind :
          {attention::AttentionKind::decoder_self, attention::AttentionKind::encoder_self}) {
       INFO(mixer << " in " << name_of(kind));
@@ -289,11 +290,11 @@ TEST_CASE("layers that mix probabilities have equal outputs and gradients on the
     }
 }
 
-TEST_CASE("describe_path names the features that the head mixing kernel lacks", "[attention][mixed]") {
+TEST_CASE("describe_path names the features that the head mixing kernel lacks", "[attention][head-mixing]") {
   const auto path_of = [](const std::string& toml) {
     return layers::Layer("heads = 2\n" + toml, 32).layer->describe_path(true);
   };
-  CHECK(path_of("mixer = 'mixhead-a'\n[attention.mixhead-a]\non = 'logits'").find("the mixer mixes logits") !=
+  CHECK(path_of("mixer = 'mixhead-a'\n[attention.mixhead-a]\nmixer_input = 'logits'").find("the mixer mixes logits") !=
         std::string::npos);
   CHECK(path_of("mixer = 'talking-heads'").find("the mixer mixes logits") != std::string::npos);
   CHECK(path_of("mixer = 'mixhead-a'\nnormaliser = 'sigsoftmax'\nscore = 'relative'") == "fused");

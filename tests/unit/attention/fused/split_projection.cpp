@@ -8,8 +8,7 @@
 using namespace mh;
 
 TEST_CASE("split_projection concatenates separately allocated gradients of q, k and v", "[attention]") {
-  constexpr attention::ProjectionSizes kSizes{
-      .query_heads = 2, .key_heads = 1, .value_heads = 3, .key_size = 3, .value_size = 4};
+  constexpr attention::ProjectionSizes kSizes{.q_heads = 2, .k_heads = 1, .v_heads = 3, .key_size = 3, .value_size = 4};
   at::Tensor joint_projection = at::randn({2, 5, 2 * 3 + 1 * 3 + 3 * 4}).requires_grad_();
   auto qkv = attention::split_projection(joint_projection, kSizes);
   (qkv[0].sum() + 2 * qkv[1].sum() + 3 * qkv[2].sum()).backward();

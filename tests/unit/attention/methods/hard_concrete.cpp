@@ -53,7 +53,7 @@ TEST_CASE("the penalty of hard-concrete gates is the expected number of nonzero 
   const int64_t num_draws = 20000;
   const at::Tensor u = (at::arange(num_draws, at::kDouble) + 0.5) / static_cast<double>(num_draws);
   const at::Tensor g = hard_concrete_gates({}, a.expand({num_draws}), u);
-  // The share of evenly spaced u above a threshold differs from the probability by at most half the spacing.
+  // The fraction of evenly spaced u above a threshold differs from the probability by at most half the spacing.
   CHECK((g != 0).to(at::kDouble).mean().item<double>() ==
         rounding::within(hard_concrete_penalty({}, a).item<double>(),
                          0.5 / static_cast<double>(num_draws) + rounding::fp64_bound(10, 1)));

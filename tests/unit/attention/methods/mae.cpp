@@ -76,8 +76,8 @@ ForwardContext training_context(uint32_t update = 0, bool samples_experts = fals
   return {true, 7, update, row_offset, nn::DropoutIndex::position, samples_experts ? &sample_requests : nullptr};
 }
 
-// Returns all sets of `num_dropped` dropped heads out of `heads` in lexicographic order, each as one flag per head. The
-// algorithm differs from that of omitted_heads_by_expert().
+// Returns all sets of `num_dropped` dropped heads out of `heads` in lexicographic order, each as one flag per head.
+// omitted_heads_by_expert() has another algorithm.
 std::vector<std::vector<bool>> dropped_sets(int64_t heads, int64_t num_dropped) {
   std::vector<bool> is_dropped(static_cast<size_t>(heads));
   std::fill(is_dropped.begin(), is_dropped.begin() + num_dropped, true);
@@ -192,7 +192,7 @@ struct Reference {
 
 std::string config_of(const Reference& oracle, const std::string& extra_lines = "") {
   return str("heads = ", oracle.sizes.heads, "\nhead_size = ", oracle.sizes.key_size,
-             "\nvalue_size = ", oracle.sizes.value_size, "\ncombiner = 'mae'\nmae.drop = ", oracle.num_dropped,
+             "\nvalue_size = ", oracle.sizes.value_size, "\ncombiner = 'mae'\nmae.omitted_heads = ", oracle.num_dropped,
              "\nmae.hidden = ", oracle.hidden, "\nmae.window = ", oracle.window, "\nmae.mean = '",
              oracle.has_causal_mean ? "causal" : "full", "'\nmae.dropout = 0\n", extra_lines);
 }
@@ -282,7 +282,7 @@ TEST_CASE("the MAE gate adds 2 d + (d + 1) hidden + (hidden + 1) E parameters; u
   };
   CHECK(num_added_parameters(512, "") == 134408);
   CHECK(18 * num_added_parameters(512, "") == 2419344);
-  CHECK(18 * num_added_parameters(512, "mae.drop = 2\n") == 2511864);
+  CHECK(18 * num_added_parameters(512, "mae.omitted_heads = 2\n") == 2511864);
   CHECK(num_added_parameters(1024, "") == 2 * 1024 + 1024 * 256 + 256 + 256 * 8 + 8);
   CHECK(num_added_parameters(512, "mae.gate = 'uniform'\n") == 0);
 }
@@ -420,7 +420,7 @@ TEST_CASE("MAE with uniform gates equals multi-head attention for any number of 
   Layer plain_layer("heads = 4\n", 12);
   at::Tensor x = normal({2, 6, 12}, 1), expected = plain_layer.forward(x, causal_mask());
   for (int drop : {1, 2, 3}) {
-    Layer l(str("heads = 4\ncombiner = 'mae'\nmae.init = 'zero'\nmae.drop = ", drop), 12);
+    Layer l(str("heads = 4\ncombiner = 'mae'\nmae.init = 'zero'\nmae.omitted_heads = ", drop), 12);
     at::Tensor g = gates_of(l, x, causal_mask());
     CHECK(g.sizes() == at::IntArrayRef({2, 6, expert_count(4, drop)}));
     const LayerRounding rounding = rounding_of(l, x, x, causal_mask());
@@ -429,7 +429,7 @@ TEST_CASE("MAE with uniform gates equals multi-head attention for any number of 
   }
   // The entropy of uniform gates in nats is log E.
   for (auto [drop, num_experts] : {std::pair{1, 8}, {2, 28}}) {
-    Layer l(str("heads = 8\ncombiner = 'mae'\nmae.init = 'zero'\nmae.drop = ", drop), 16);
+    Layer l(str("heads = 8\ncombiner = 'mae'\nmae.init = 'zero'\nmae.omitted_heads = ", drop), 16);
     const at::Tensor g = gates_of(l, normal({1, 3, 16}, 1), causal_mask()), entropy = -(g * g.log()).sum(-1);
     CHECK(
         rounding::agree(entropy, at::full({1, 3}, std::log(num_experts)), num_experts + layers::kElementwiseRoundings));
@@ -444,7 +444,7 @@ TEST_CASE("an MAE gate of 1 for one expert scales the heads of the expert by h /
   for (int64_t drop : {1, 2}) {
     const auto omitted_heads = omitted_heads_by_expert(4, drop);
     for (size_t e = 0; e < omitted_heads.size(); ++e) {
-      Layer l(str("heads = 4\ncombiner = 'mae'\nmae.init = 'zero'\nmae.drop = ", drop), 12);
+      Layer l(str("heads = 4\ncombiner = 'mae'\nmae.init = 'zero'\nmae.omitted_heads = ", drop), 12);
       l["gate.down.bias"].detach()[static_cast<int64_t>(e)] = 300;  // exp(-300) is 0, so all other gates are 0
       const double factor = 4 / static_cast<double>(4 - drop);
       at::Tensor scale = at::full({4}, factor);
@@ -458,7 +458,7 @@ TEST_CASE("an MAE gate of 1 for one expert scales the heads of the expert by h /
 TEST_CASE("head weights of MAE sum to h and lie in [0, h / (h - t)]", "[mae]") {
   CHECK(rc::check([] {
     const int64_t heads = *rc::gen::inRange<int64_t>(2, 7), drop = *rc::gen::inRange<int64_t>(1, heads);
-    HeadWeightLayer l(heads, str("mae.drop = ", drop));
+    HeadWeightLayer l(heads, str("mae.omitted_heads = ", drop));
     const auto seed = static_cast<uint64_t>(*rc::gen::inRange(0, 100000));
     l.randomise_gate(seed);
     at::Tensor x = normal({2, 5, heads}, seed + 9), w = l.forward(x, causal_mask());
@@ -505,7 +505,7 @@ TEST_CASE("the gradient of an MAE gate is -h / (h - 1) times the output of the d
 
 TEST_CASE("uniform MAE equals multi-head attention in evaluation, and on average over experts in training", "[mae]") {
   Layer plain_layer("heads = 4\n", 12),
-      uniform_layer("heads = 4\ncombiner = 'mae'\nmae.gate = 'uniform'\nmae.drop = 2\n", 12);
+      uniform_layer("heads = 4\ncombiner = 'mae'\nmae.gate = 'uniform'\nmae.omitted_heads = 2\n", 12);
   at::Tensor x = normal({1, 6, 12}, 1), expected = plain_layer.forward(x, causal_mask());
   CHECK(!uniform_layer.has("gate.up.weight"));
   for (Path path : {Path::composed, Path::automatic}) {
@@ -531,7 +531,8 @@ TEST_CASE("uniform MAE equals multi-head attention in evaluation, and on average
   const double p = 1.0 / 6, margin = 4 * std::sqrt(p * (1 - p) / 6000);
   for (const auto& [unit, sizes] :
        {std::pair("sequence", std::vector<int64_t>{6000, 2, 4}), {"position", {60, 100, 4}}}) {
-    HeadWeightLayer sampling_layer(4, str("mae.gate = 'uniform'\nmae.drop = 2\nmae.sample_unit = '", unit, "'\n"));
+    HeadWeightLayer sampling_layer(
+        4, str("mae.gate = 'uniform'\nmae.omitted_heads = 2\nmae.sample_unit = '", unit, "'\n"));
     at::Tensor w = sampling_layer.forward(at::zeros(sizes), causal_mask(), training_context());
     const auto omitted_heads = omitted_heads_by_expert(4, 2);
     for (const auto& omitted : omitted_heads) {
@@ -552,8 +553,8 @@ struct DroppedHeads : Observer, Subscriber<HeadWeightObservation> {
   }
 };
 
-// Returns four standard deviations of the frequency of an event in `num_draws` draws. The standard deviation is that of
-// an event of probability 1/2, for which it is largest.
+// Returns four standard deviations of the frequency of an event in `num_draws` draws, for the probability 1/2, which
+// gives the largest standard deviation.
 double frequency_margin(int64_t num_draws) { return 4 * std::sqrt(0.25 / static_cast<double>(num_draws)); }
 
 // Returns whether all positions of each row drop the same heads.
@@ -565,7 +566,8 @@ bool is_equal_in_row(const at::Tensor& is_dropped) {
 
 TEST_CASE("MAE samples one expert per row and layer in every backbone; with sample_unit = position, one per position",
           "[mae]") {
-  const std::string mae = "[attention]\nheads = 4\ncombiner = 'mae'\n", sizes = "layers = 2\nwidth = 32\nffn = 24\n";
+  const std::string mae = "[attention]\nheads = 4\ncombiner = 'mae'\n",
+                    sizes = "layers = 2\nwidth = 32\nffn_dim = 24\n";
   struct Case {
     std::string toml;
     bool is_encoder_only;
@@ -671,7 +673,7 @@ TEST_CASE("resume with mae.sample_unit = position is bit-identical; resume with 
 TEST_CASE(
     "an MAE pass with sampled experts has gradients for the heads of the sampled expert only, and none for the gate",
     "[mae]") {
-  Layer l("heads = 4\ncombiner = 'mae'\nmae.drop = 2\n", 12);
+  Layer l("heads = 4\ncombiner = 'mae'\nmae.omitted_heads = 2\n", 12);
   l.randomise_gate(1);
   at::Tensor x = normal({1, 6, 12}, 1).requires_grad_(), r = normal({1, 6, 12}, 2);
   const at::Tensor mean = l["gate.norm.mean"].clone(), variance = l["gate.norm.variance"].clone();
@@ -987,8 +989,7 @@ TEST_CASE("permuting the heads and the experts accordingly leaves the output of 
   CHECK(rounding.agree(l.forward(x, causal_mask()), original_output));
 }
 
-TEST_CASE("MAE takes the fused path, whose error in fp32 and in bf16 is at most twice that of the composed path",
-          "[mae]") {
+TEST_CASE("MAE takes the fused path, with at most twice the error of the composed path in fp32 and in bf16", "[mae]") {
   Layer l("heads = 4\ncombiner = 'mae'\n", 32);
   l.randomise_gate(3);
   at::Tensor x = normal({2, 9, 32}, 1) * 0.3;
@@ -1021,10 +1022,10 @@ TEST_CASE("invalid MAE options are rejected with the reason; the capabilities of
       CHECK(std::string(error.what()).find(reason) != std::string::npos);
     }
   };
-  check_rejected("heads = 2\nmae.drop = 2\n", AttentionKind::decoder_self, "less than 2, the number of heads");
+  check_rejected("heads = 2\nmae.omitted_heads = 2\n", AttentionKind::decoder_self, "less than 2, the number of heads");
   check_rejected("heads = 1\n", AttentionKind::decoder_self, "less than 1, the number of heads");
-  check_rejected("heads = 24\nmae.drop = 6\n", AttentionKind::decoder_self, "at most 10000 experts");
-  check_rejected("heads = 2\nmae.drop = 0\n", AttentionKind::decoder_self, "mae.drop");
+  check_rejected("heads = 24\nmae.omitted_heads = 6\n", AttentionKind::decoder_self, "at most 10000 experts");
+  check_rejected("heads = 2\nmae.omitted_heads = 0\n", AttentionKind::decoder_self, "mae.omitted_heads");
   check_rejected("heads = 2\nmae.mean = 'full'\n", AttentionKind::decoder_self, "later tokens");
   check_rejected("heads = 2\nmae.mean = 'full'\n", AttentionKind::decoder_cross, "later tokens");
   check_rejected("heads = 2\nmae.mean = 'full'\nmae.window = 3\n", AttentionKind::encoder_self, "attention.mae.window");
@@ -1047,7 +1048,7 @@ TEST_CASE(
     "block coordinate descent trains the gate in some epochs, and other parameters with sampled experts in every epoch",
     "[mae]") {
   Config config;
-  config.load_text("[p]\nevery = 3\nfirst = 1\n", "test");
+  config.load_text("[p]\nevery = 3\nfirst_gate_epoch = 1\n", "test");
   auto every_fifth = train::procedures().make("block-coordinate", ""),
        every_third = train::procedures().make("block-coordinate", "");
   config.read("p", *every_third);

@@ -27,7 +27,7 @@ const std::vector<layers::MixingCase>& cases() {
       {"mixer = 'random-uniform'"},
       {"mixer = 'mean'"},
       {"normaliser = 'sigsoftmax'\nmixer = 'mixhead-b'\ncombiner = 'alphas'"},
-      {"mixer = 'mixhead-a'\n[attention.mixhead-a]\non = 'logits'", 0, true}};
+      {"mixer = 'mixhead-a'\n[attention.mixhead-a]\nmixer_input = 'logits'", 0, true}};
   return all;
 }
 
@@ -44,8 +44,8 @@ TEST_CASE("gradients of layers with Mixhead or a fixed matrix equal finite diffe
 
 TEST_CASE("newly initialised Mixhead equals multi-head attention in outputs and gradients", "[mixhead]") {
   layers::check_initial_identity({"mixer = 'mixhead-a'", "mixer = 'mixhead-b'",
-                                  "mixer = 'mixhead-a'\n[attention.mixhead-a]\non = 'logits'",
-                                  "mixer = 'mixhead-b'\n[attention.mixhead-b]\non = 'logits'"});
+                                  "mixer = 'mixhead-a'\n[attention.mixhead-a]\nmixer_input = 'logits'",
+                                  "mixer = 'mixhead-b'\n[attention.mixhead-b]\nmixer_input = 'logits'"});
 }
 
 TEST_CASE("Mixhead B with a zero query weight equals Mixhead A", "[mixhead]") {
@@ -65,26 +65,26 @@ TEST_CASE("rows of mixed probabilities sum to the column sums of the matrix; mas
 TEST_CASE("a permutation matrix permutes the probabilities of heads; the mean matrix makes all heads equal",
           "[mixhead]") {
   c10::NoGradGuard no_gradient;
-  Layer plain_layer("heads = 3", 6, 5), mixed_layer("heads = 3\nmixer = 'mixhead-a'", 6, 5);
+  Layer plain_layer("heads = 3", 6, 5), mixing_layer("heads = 3\nmixer = 'mixhead-a'", 6, 5);
   const std::vector<int64_t> order{2, 0, 1};
   at::Tensor m = at::zeros({3, 3});
   for (int64_t i = 0; i < 3; ++i) m[order[static_cast<size_t>(i)]][i] = 1;
-  mixed_layer.set("mixer.matrix", m);
+  mixing_layer.set("mixer.matrix", m);
   const at::Tensor x = normal({2, 5, 6}, 1), index = at::tensor(order, at::kLong);
-  RecordingObserver plain_recorder, mixed_recorder;
+  RecordingObserver plain_recorder, mixing_recorder;
   plain_layer(x, x, {}, {}, &plain_recorder);
-  mixed_layer(x, x, {}, {}, &mixed_recorder);
-  const LayerRounding rounding = rounding_of(mixed_layer, x, x);
-  CHECK(rounding.probabilities_agree(mixed_recorder.p, plain_recorder.p.index_select(1, index)));
+  mixing_layer(x, x, {}, {}, &mixing_recorder);
+  const LayerRounding rounding = rounding_of(mixing_layer, x, x);
+  CHECK(rounding.probabilities_agree(mixing_recorder.p, plain_recorder.p.index_select(1, index)));
   // With values and output weights permuted in the same order, the layer with mixing equals the layer without mixing.
   for (const auto& [name, axis] : {std::pair{"value.weight", 0}, {"value.bias", 0}, {"output.weight", 1}}) {
     const auto blocks = plain_layer[name].chunk(3, axis);
-    mixed_layer.set(name, at::cat({blocks[2], blocks[0], blocks[1]}, axis));
+    mixing_layer.set(name, at::cat({blocks[2], blocks[0], blocks[1]}, axis));
   }
-  CHECK(rounding.agree(mixed_layer(x, x, {}), plain_layer(x, x, {})));
+  CHECK(rounding.agree(mixing_layer(x, x, {}), plain_layer(x, x, {})));
   Layer mean_layer("heads = 3\nmixer = 'mean'", 6, 5);
-  mean_layer(x, x, {}, {}, &mixed_recorder);
-  CHECK(rounding.probabilities_agree(mixed_recorder.p, plain_recorder.p.mean(1, true).expand_as(plain_recorder.p)));
+  mean_layer(x, x, {}, {}, &mixing_recorder);
+  CHECK(rounding.probabilities_agree(mixing_recorder.p, plain_recorder.p.mean(1, true).expand_as(plain_recorder.p)));
 }
 
 TEST_CASE("Mixhead A equals multi-head attention whose value-output products are mixed and have higher rank",
@@ -160,14 +160,16 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("the option dropout of Mixhead applies dropout before or after mixing", "[mixhead]") {
+TEST_CASE("the option dropout_before_mixing of Mixhead applies dropout before mixing instead of after mixing",
+          "[mixhead]") {
   c10::NoGradGuard no_gradient;
   ForwardContext forward_context;
   forward_context.training = true;
   const at::Tensor x = normal({2, 6, 8}, 1);
-  auto observed_probabilities = [&](const char* position) {
-    Layer l(str("heads = 4\ndropout = 0.5\nmixer = 'mixhead-a'\n[attention.mixhead-a]\ndropout = '", position, "'"), 8,
-            1);
+  auto observed_probabilities = [&](const char* dropout_before_mixing) {
+    Layer l(str("heads = 4\ndropout = 0.5\nmixer = 'mixhead-a'\n[attention.mixhead-a]\ndropout_before_mixing = ",
+                dropout_before_mixing),
+            8, 1);
     l.set("mixer.matrix", at::full({4, 4}, 0.25));
     RecordingObserver recorder;
     l(x, x, {}, forward_context, &recorder);
@@ -177,10 +179,9 @@ TEST_CASE("the option dropout of Mixhead applies dropout before or after mixing"
   // sums of their rows.
   const int64_t num_roundings =
       6 + 4 + 6 + layers::kElementwiseRoundings;  // terms: keys of the softmax, heads, keys of a row
-  CHECK(rounding::agree(observed_probabilities("after").sum(-1), at::ones({2, 4, 6}), num_roundings));
-  CHECK(!rounding::agree(observed_probabilities("before").sum(-1), at::ones({2, 4, 6}), num_roundings));
-  CHECK(
-      rounding::agree(observed_probabilities("before").select(1, 0), observed_probabilities("before").select(1, 3), 4));
+  CHECK(rounding::agree(observed_probabilities("false").sum(-1), at::ones({2, 4, 6}), num_roundings));
+  CHECK(!rounding::agree(observed_probabilities("true").sum(-1), at::ones({2, 4, 6}), num_roundings));
+  CHECK(rounding::agree(observed_probabilities("true").select(1, 0), observed_probabilities("true").select(1, 3), 4));
 }
 
 TEST_CASE("Mixhead with scope = released mixes neither in cross-attention nor in incremental decoding", "[mixhead]") {

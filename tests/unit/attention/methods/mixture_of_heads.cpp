@@ -86,10 +86,10 @@ TEST_CASE("weights of shared and of top-k routed heads in a mixture of heads mat
     counts.num_chosen = pick(1, counts.num_routed);
     const int64_t h = counts.num_shared + counts.num_routed, d = 6;
     const auto seed = static_cast<uint64_t>(pick(1, 1000000));
-    Layer l(
-        str("heads = ", h, "\nhead_size = 2\ncombiner = 'mixture-of-heads'\n[attention.mixture-of-heads]\nshared = ",
-            counts.num_shared, "\nchosen = ", counts.num_chosen),
-        d, seed);
+    Layer l(str("heads = ", h,
+                "\nhead_size = 2\ncombiner = 'mixture-of-heads'\n[attention.mixture-of-heads]\nshared_heads = ",
+                counts.num_shared, "\nchosen_heads = ", counts.num_chosen),
+            d, seed);
     l.perturb_parameters(seed);
     const at::Tensor x = normal({2, 3, d}, seed);
     RecordingObserver recorder;
@@ -110,7 +110,8 @@ TEST_CASE("weights of shared and of top-k routed heads in a mixture of heads mat
 TEST_CASE("gradients of a mixture of heads equal finite differences; more chosen than routed heads are rejected",
           "[mixture-of-heads]") {
   const char* toml =
-      "heads = 4\nhead_size = 2\ncombiner = 'mixture-of-heads'\n[attention.mixture-of-heads]\nshared = 1\nchosen = 2";
+      "heads = 4\nhead_size = 2\ncombiner = 'mixture-of-heads'\n[attention.mixture-of-heads]\nshared_heads = "
+      "1\nchosen_heads = 2";
   Layer l(toml, 5, 3);
   l.perturb_parameters(4);
   layers::check_gradients(
@@ -120,6 +121,8 @@ TEST_CASE("gradients of a mixture of heads equal finite differences; more chosen
         return mixture({1, 3, 2}, {2, 3, 3, 5, 4, 2, 2}, w, x);
       });
   CHECK_THROWS_AS(
-      Layer("heads = 4\ncombiner = 'mixture-of-heads'\n[attention.mixture-of-heads]\nshared = 3\nchosen = 2", 8),
+      Layer(
+          "heads = 4\ncombiner = 'mixture-of-heads'\n[attention.mixture-of-heads]\nshared_heads = 3\nchosen_heads = 2",
+          8),
       Error);
 }

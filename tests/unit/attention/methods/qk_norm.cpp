@@ -38,8 +38,8 @@ Vector normed(const Vector& x, const Vector& weight, double epsilon) {
   return y;
 }
 
-// Returns attention with normed queries and keys, (B, Tq, d), row-major, in naive loops: replaces the dot products of
-// queries and keys by those of the normed queries and keys.
+// Returns attention with normed queries and keys, (B, Tq, d), row-major, in naive loops: takes the dot products of the
+// normed queries and keys in place of the queries and keys.
 Vector norm_attention(const reference::Sizes& sizes, const Vector& x, const Vector& m, const Weights& w, double epsilon,
                       const reference::MayAttend& may_attend) {
   const Vector q = apply_projection(w, "query", x, sizes.width), k = apply_projection(w, "key", m, sizes.width),
@@ -253,12 +253,12 @@ TEST_CASE("the weights of the norm begin with 1, have no weight decay, and have 
 TEST_CASE("single heads cannot be pruned from a layer with one norm of all heads", "[qk-norm]") {
   Layer head("heads = 3\nhead_size = 6\n" + norm_lines("head"), 8, 3),
       joint("heads = 3\nhead_size = 6\n" + norm_lines("joint"), 8, 3);
-  const std::vector<int64_t> kept{0, 2}, all{0, 1, 2};
-  CHECK(head.layer->options_after_pruning({kept, kept, kept}).heads == 2);
+  const std::vector<int64_t> remaining_heads{0, 2}, all_heads{0, 1, 2};
+  CHECK(head.layer->options_after_pruning({remaining_heads, remaining_heads, remaining_heads}).heads == 2);
   CHECK_THAT(refusal([&] {
-               joint.layer->options_after_pruning({kept, kept, kept});
+               joint.layer->options_after_pruning({remaining_heads, remaining_heads, remaining_heads});
              }),
              Contains("one norm ties all heads together; found 2 of 3 heads remain"));
-  CHECK(joint.layer->options_after_pruning({all, all, all}).heads == 3);
+  CHECK(joint.layer->options_after_pruning({all_heads, all_heads, all_heads}).heads == 3);
   CHECK(joint.layer->options_after_pruning({{}, {}, {}}).heads == 0);
 }

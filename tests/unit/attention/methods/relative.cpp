@@ -205,21 +205,8 @@ TEST_CASE("dropout of distance embeddings is equal in all micro-batches and inac
 
 TEST_CASE("the biases of relative scores are shared by the layers of a stack unless shared_biases = false",
           "[relative]") {
-  auto bias_names = [](const std::string& extra) {
-    Config config;
-    config.load_text("[attention]\nheads = 2\nscore = 'relative'\n" + extra, "test");
-    AttentionConfig attention;
-    attention.read(config, {{AttentionKind::decoder_self, 2}});
-    nn::ParameterList parameters(at::kMeta);
-    for (int64_t i = 0; i < 2; ++i) {
-      const auto& o = attention.layer(AttentionKind::decoder_self, i);
-      AttentionLayer layer(
-          parameters, o, make_layer_spec(o, AttentionKind::decoder_self, i, 8, str("decoder.layers.", i, ".self")), {});
-    }
-    std::vector<std::string> names;
-    for (const auto& p : parameters.all())
-      if (p.name().find("_bias") != std::string::npos) names.push_back(p.name());
-    return names;
+  const auto bias_names = [](const std::string& extra) {
+    return layers::stack_parameter_names("heads = 2\nscore = 'relative'\n" + extra, "_bias");
   };
   CHECK(bias_names("") == std::vector<std::string>{"decoder.relative.content_bias", "decoder.relative.position_bias"});
   CHECK(bias_names("relative.shared_biases = false\n").size() == 4);

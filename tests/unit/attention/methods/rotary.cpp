@@ -121,8 +121,8 @@ struct Pass {
   std::function<int64_t(int64_t)> query_position, key_position;
 };
 
-// Returns attention with rotary positions, (B, Tq, d), row-major, in naive loops: replaces the dot products of queries
-// and keys by those of the rotated queries and keys.
+// Returns attention with rotary positions, (B, Tq, d), row-major, in naive loops: takes the dot products of the rotated
+// queries and keys in place of the queries and keys.
 Vector rotary_attention(const LayerSpec& shape, const RotaryOptions& o, const Weights& w, const Vector& x,
                         const Vector& m, const Pass& pass) {
   const int64_t d = shape.width, h = shape.heads, dk = shape.key_size;
@@ -328,8 +328,8 @@ TEST_CASE("rotated heads match a naive reference for every type, layout and part
           "[rotary]") {
   CHECK(rc::check([] {
     const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
-    const int64_t batch = pick(1, 3), h = pick(1, 4), g = pick(1, 2), length = pick(1, 9), dk = pick(2, 70),
-                  r = 2 * pick(1, dk / 2), first = pick(-20, 20), width = (h + g) * dk + g * 3;
+    const int64_t batch = pick(1, 3), h = pick(1, 4), kv_heads = pick(1, 2), length = pick(1, 9), dk = pick(2, 70),
+                  r = 2 * pick(1, dk / 2), first = pick(-20, 20), width = (h + kv_heads) * dk + kv_heads * 3;
     const auto type = *rc::gen::element(at::kFloat, at::kBFloat16, at::kDouble, at::kHalf);
     const at::Tensor joint = normal({batch, length, width}, 1).to(type);
     const auto heads = [&](int64_t offset, int64_t count, int64_t size) {
@@ -338,7 +338,7 @@ TEST_CASE("rotated heads match a naive reference for every type, layout and part
     at::Tensor q = heads(0, h, dk);
     if (*rc::gen::arbitrary<bool>()) q = q.contiguous();
     if (*rc::gen::arbitrary<bool>()) q = q.transpose(2, 3).contiguous().transpose(2, 3);  // rows are not contiguous
-    const ProjectedHeads x{q, heads(h * dk, g, dk), heads((h + g) * dk, g, 3)};
+    const ProjectedHeads x{q, heads(h * dk, kv_heads, dk), heads((h + kv_heads) * dk, kv_heads, 3)};
     const RotaryRows rows = rows_of({}, r, first, first + length);
     const ProjectedHeads y = rotate(x, rows, rows);
     RC_ASSERT(y.v.is_same(x.v));
@@ -398,7 +398,7 @@ TEST_CASE("the gradient of a rotation is the rotation by the opposite angle, and
 TEST_CASE("the backward pass of a rotation returns adjacent slices, and leaves its input gradients unchanged",
           "[rotary]") {
   const int64_t length = 6, size = 4;
-  constexpr ProjectionSizes kSizes{.query_heads = 3, .key_heads = 2, .value_heads = 2, .key_size = 4, .value_size = 4};
+  constexpr ProjectionSizes kSizes{.q_heads = 3, .k_heads = 2, .v_heads = 2, .key_size = 4, .value_size = 4};
   const RotaryRows rows = rows_of({}, size, 0, length);
   at::Tensor joint = normal({2, length, 7 * size}, 1).requires_grad_();
   const auto [q, k, v] = split_projection(joint, kSizes);
@@ -493,7 +493,7 @@ at::Tensor decode(Layer& l, const at::Tensor& x, int64_t prefill, int64_t max_ca
 
 }  // namespace
 
-TEST_CASE("a shift of all positions leaves outputs unchanged, also those of Mixhead B", "[rotary]") {
+TEST_CASE("a shift of all positions leaves outputs unchanged, also with Mixhead B", "[rotary]") {
   c10::NoGradGuard no_gradient;
   for (const int64_t size : {16, 6})
     for (const char* mixer : {"none", "mixhead-a", "mixhead-b"}) {

@@ -19,7 +19,7 @@ double bias(const reference::Weights& weights, int64_t i, int64_t num_heads, int
 
 }  // namespace
 
-TEST_CASE("the buckets of distances are those of the released models", "[t5]") {
+TEST_CASE("distances are in the same buckets as in the released models", "[t5]") {
   for (const auto& [distance, bucket] : std::vector<std::pair<int64_t, int64_t>>{{-5, 0},
                                                                                  {0, 0},
                                                                                  {1, 1},
@@ -70,20 +70,7 @@ TEST_CASE("a table that is constant for each head changes nothing; minus the slo
 
 TEST_CASE("the table of T5 is shared by the layers of a stack unless shared = false", "[t5]") {
   const auto table_names = [](const std::string& extra) {
-    Config config;
-    config.load_text("[attention]\nheads = 2\nposition_bias = 't5'\n" + extra, "test");
-    AttentionConfig attention;
-    attention.read(config, {{AttentionKind::decoder_self, 2}});
-    nn::ParameterList parameters(at::kMeta);
-    for (int64_t i = 0; i < 2; ++i) {
-      const auto& o = attention.layer(AttentionKind::decoder_self, i);
-      AttentionLayer layer(
-          parameters, o, make_layer_spec(o, AttentionKind::decoder_self, i, 8, str("decoder.layers.", i, ".self")), {});
-    }
-    std::vector<std::string> names;
-    for (const auto& p : parameters.all())
-      if (p.name().find("position_bias") != std::string::npos) names.push_back(p.name());
-    return names;
+    return layers::stack_parameter_names("heads = 2\nposition_bias = 't5'\n" + extra, "position_bias");
   };
   CHECK(table_names("") == std::vector<std::string>{"decoder.position_bias.weight"});
   CHECK(table_names("t5.shared = false\n") == std::vector<std::string>{"decoder.layers.0.self.position_bias.weight",

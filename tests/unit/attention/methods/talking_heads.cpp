@@ -13,7 +13,7 @@ namespace {
 const std::vector<layers::MixingCase>& cases() {
   static const std::vector<layers::MixingCase> all{
       {"mixer = 'talking-heads'"},
-      {"mixer = 'talking-heads'\n[attention.talking-heads]\ninside = 5", 5},
+      {"mixer = 'talking-heads'\n[attention.talking-heads]\ninner_heads = 5", 5},
       {"mixer = 'talking-heads'\n[attention.talking-heads]\ninit = 'xavier'\npre = false"},
       {"mixer = 'talking-heads'\n[attention.talking-heads]\npost = false"}};
   return all;
@@ -42,7 +42,7 @@ TEST_CASE("rows of probabilities after talking heads sum to the column sums of t
 
 TEST_CASE("permuting the heads of all parameters leaves layers with talking heads unchanged", "[talking-heads]") {
   layers::check_head_permutation({"mixer = 'talking-heads'",
-                                  "mixer = 'talking-heads'\n[attention.talking-heads]\ninside = 4",
+                                  "mixer = 'talking-heads'\n[attention.talking-heads]\ninner_heads = 4",
                                   "mixer = 'talking-heads'\n[attention.talking-heads]\npre = false",
                                   "mixer = 'talking-heads'\n[attention.talking-heads]\npost = false"});
 }
@@ -53,12 +53,12 @@ TEST_CASE("talking heads that mix logits take the composed path", "[talking-head
             .starts_with("composed"));
 }
 
-TEST_CASE("invalid options of talking heads are rejected, and so are masks per head if inside differs from heads",
+TEST_CASE("invalid options of talking heads are rejected, and so are masks per head if inner_heads differs from heads",
           "[talking-heads]") {
   const std::string common_lines = "heads = 2\nmixer = 'talking-heads'\n[attention.talking-heads]\n";
   CHECK_THROWS_AS(Layer(common_lines + "pre = false\npost = false", 4), Error);
-  CHECK_THROWS_AS(Layer(common_lines + "pre = false\ninside = 3", 4), Error);
-  Layer l(common_lines + "inside = 3", 4);
+  CHECK_THROWS_AS(Layer(common_lines + "pre = false\ninner_heads = 3", 4), Error);
+  Layer l(common_lines + "inner_heads = 3", 4);
   const at::Tensor x = normal({1, 3, 4}, 1);
   Mask mask;
   mask.additive = at::zeros({1, 1, 3, 3});

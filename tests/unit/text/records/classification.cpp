@@ -10,8 +10,8 @@
 #include "fixtures/folder.h"
 #include "fixtures/status.h"
 #include "text/bert_vocabulary_options.h"
-#include "text/records/classification/examples.h"
-#include "text/records/classification/glue.h"
+#include "text/records/glue.h"
+#include "text/records/language_modelling.h"
 #include "text/records/whole_shard.h"
 #include "text/tokenizers.h"
 
@@ -130,6 +130,7 @@ TEST_CASE("a shard header stores its task, and contradictory headers are refused
   check_refused("{" + common_fields + R"("sentences":1,"number":[0,5]})", 5002);
   ShardHeader text_header;
   text_header.vocabulary_size = 100;
+  text_header.set_kind(kTextKind);
   CHECK(status_of([&] { task_of(text_header, "x.mhs"); }) == 3);
 }
 

@@ -91,7 +91,7 @@ Encoded encode_files(const Texts& contents, DocumentUnit unit, const ReadSizes& 
   const std::string path = folder.file("shard");
   const auto sink = open_sink(path);
   io::ShardHeader header = header_of(tokenizer());
-  header.set_kind(io::kTextKind);
+  header.set_kind(text::kTextKind);
   io::ShardWriter writer(*sink, header);
   encode_lm_documents(documents, tokenizer(), num_threads, writer);
   writer.finish();

@@ -119,8 +119,8 @@ rc::Gen<std::vector<Document>> any_documents(int min_count) {
 
 PretrainingOptions random_options() {
   PretrainingOptions options;
-  options.short_share = *rc::gen::element(0.0, 0.1, 1.0);
-  options.mask_share = *rc::gen::element(0.0, 0.15, 0.5, 1.0);
+  options.short_fraction = *rc::gen::element(0.0, 0.1, 1.0);
+  options.mask_fraction = *rc::gen::element(0.0, 0.15, 0.5, 1.0);
   options.max_predictions = *rc::gen::element<int64_t>(1, 5, 20, 1000);
   options.whole_word = *rc::gen::arbitrary<bool>();
   options.next_sentence = *rc::gen::arbitrary<bool>();
@@ -157,7 +157,7 @@ void check_row(const Corpus& corpus, const PretrainingOptions& options, const Pr
   if (second.size() > second_segment.size()) RC_ASSERT(second_segment.size() + 1 >= first_segment.size());
   const auto max_predicted = std::min<int64_t>(
       options.max_predictions,
-      std::max<int64_t>(1, static_cast<int64_t>(std::nearbyint(static_cast<double>(size) * options.mask_share))));
+      std::max<int64_t>(1, static_cast<int64_t>(std::nearbyint(static_cast<double>(size) * options.mask_fraction))));
   const auto num_special = static_cast<int64_t>(options.next_sentence ? 3 : 2);
   if (options.whole_word) RC_ASSERT(static_cast<int64_t>(count_predicted(row)) <= max_predicted);
   else RC_ASSERT(static_cast<int64_t>(count_predicted(row)) == std::min(max_predicted, size - num_special));
@@ -255,7 +255,7 @@ TEST_CASE("the number of predicted tokens of a row is known without masking the 
 TEST_CASE("the same row has different masks in different epochs", "[pretraining]") {
   const Corpus corpus(random_documents(3, 100, 3, 12, 19));
   PretrainingOptions options;
-  options.short_share = 0, options.next_sentence = false;  // rows are the same in every epoch
+  options.short_fraction = 0, options.next_sentence = false;  // rows are the same in every epoch
   const PretrainingExamples training = make_pretraining(corpus, options);
   const PretrainingExamples::Epoch epoch_0 = training.plan_epoch(0), epoch_1 = training.plan_epoch(1);
   REQUIRE(epoch_0.size() == epoch_1.size());
@@ -306,7 +306,7 @@ TEST_CASE("of the predicted tokens, 80% are masked, 10% unchanged and 10% replac
 TEST_CASE("predicted tokens are distributed uniformly over the positions of a row", "[pretraining]") {
   const Corpus corpus(random_documents(50, 60, 5, 5, 9));
   PretrainingOptions options;
-  options.max_length = 43, options.short_share = 0;
+  options.max_length = 43, options.short_fraction = 0;
   const PretrainingExamples training = make_pretraining(corpus, options);
   std::vector<int64_t> predicted_at(43);
   int64_t num_rows = 0;
@@ -328,7 +328,7 @@ TEST_CASE("the second segment follows the first in half of the rows with two or 
   const std::vector<Document> all_documents = random_documents(300, 50, 2, 8, 11);
   const Corpus corpus(all_documents);
   PretrainingOptions options;
-  options.max_length = 64, options.short_share = 0;
+  options.max_length = 64, options.short_fraction = 0;
   const PretrainingExamples training = make_pretraining(corpus, options);
   int64_t num_next = 0, num_splittable = 0;
   std::vector<int64_t> second_segments_per_document(300);
@@ -372,7 +372,7 @@ TEST_CASE("a row is split into two segments after any of its sentences but the l
   const Corpus corpus(random_documents(400, 100, 1, 1, 15));
   PretrainingOptions options;
   options.max_length = 13,
-  options.short_share = 0;  // a row has ten sentences of one token; its first segment has one to nine
+  options.short_fraction = 0;  // a row has ten sentences of one token; its first segment has one to nine
   const PretrainingExamples training = make_pretraining(corpus, options);
   std::map<uint32_t, int64_t> rows_by_first_length;
   int64_t num_full_rows = 0;
@@ -423,7 +423,7 @@ TEST_CASE("truncation removes tokens at the start and at the end of a segment wi
   }
   const Corpus corpus(all_documents);
   PretrainingOptions options;
-  options.max_length = 60, options.short_share = 0;
+  options.max_length = 60, options.short_fraction = 0;
   const PretrainingExamples training = make_pretraining(corpus, options);
   const PretrainingExamples::Epoch epoch = training.plan_epoch(0);
   int64_t num_removed_at_start = 0, num_removed = 0;
@@ -442,7 +442,7 @@ TEST_CASE("a pre-training row with room for one word token contains one word tok
   const Corpus corpus({{{5, 7, 8}}, {{10, 11, 13}, {14}}});
   PretrainingOptions options;
   options.max_length = 3, options.next_sentence = false,
-  options.short_share = 1;  // a shorter target length for every row
+  options.short_fraction = 1;  // a shorter target length for every row
   const PretrainingExamples training = make_pretraining(corpus, options);
   for (uint32_t epoch_number = 0; epoch_number < 20; ++epoch_number) {
     const PretrainingExamples::Epoch epoch = training.plan_epoch(epoch_number);

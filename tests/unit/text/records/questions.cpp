@@ -20,8 +20,8 @@ double context_score(const text::ParagraphWindow& w, int32_t token_index) {
 
 }  // namespace
 
-TEST_CASE("questions: windows equal those of BERT, and every token is scored in exactly one window") {
-  CHECK(rc::check("questions: windows equal those of BERT", [] {
+TEST_CASE("questions: windows equal the windows of BERT, and every token is scored in exactly one window") {
+  CHECK(rc::check("questions: windows equal the windows of BERT", [] {
     const RandomSquad squad = random_squad();
     const auto shard = shard_of(squad.json);
     const text::Questions questions = questions_of(shard, squad.options);

@@ -11,10 +11,14 @@
 #include "fixtures/status.h"
 #include "io/record_kind.h"
 #include "io/shard.h"
+#include "text/records/classification.h"
+#include "text/records/language_modelling.h"
+#include "text/records/masked_words.h"
 #include "text/records/preparation.h"
 #include "text/records/record_text.h"
 #include "text/records/sequence_check.h"
 #include "text/records/sequences.h"
+#include "text/records/translation.h"
 #include "text/records/whole_shard.h"
 #include "text/tokenizer.h"
 #include "text/tokenizers.h"
@@ -71,12 +75,12 @@ auto random_tokens(int32_t limit, size_t max_length) {
 
 TEST_CASE("each record kind has subcommands of mh-prep that make its shards, and a RecordText that prints them",
           "[records]") {
-  for (const RecordKind& kind : record_kinds()) {
-    INFO(kind.name);
-    CHECK(!kind.preparations.empty());
-    for (const std::string& preparation : kind.preparations)
+  for (const std::string& kind : record_kind_names()) {
+    INFO(kind);
+    CHECK(!record_kind(kind)->preparations().empty());
+    for (const std::string& preparation : record_kind(kind)->preparations())
       CHECK(status_of([&] { preparations().find(preparation, "mh-prep"); }) == 0);
-    CHECK(status_of([&] { record_texts().find(kind.name, "x.mhs"); }) == 0);
+    CHECK(status_of([&] { record_texts().find(kind, "x.mhs"); }) == 0);
   }
   CHECK(prep_commands_for(kExamplesKind) == "mh-prep glue or mh-prep examples");
   CHECK(prep_commands_for("other") == "mh-prep");

@@ -62,8 +62,8 @@ TEST_CASE("squad: a truncated file is refused, and the message states the offset
   for (size_t prefix_size = 0; prefix_size < bytes.size(); ++prefix_size) {
     const std::string message = refusal_message(bytes.substr(0, prefix_size));
     INFO(prefix_size << ": " << message);
-    // If the end of the file truncates a character, the parser reports invalid UTF-8.
-    CHECK((message.find(str("byte ", prefix_size, " of the file: ")) != message.npos ||
+    // If the end of the file truncates a character, the check of the text reports invalid UTF-8.
+    CHECK((message.find(str("squad.json: byte ", prefix_size, ": ")) != message.npos ||
            message.find("UTF-8") != message.npos));
     CHECK(message.find("squad.json") != message.npos);
   }
@@ -123,7 +123,7 @@ TEST_CASE("squad: an error names the article, paragraph or question") {
   check_contains(refusal_message("[]"), {"'data'", "array"});
 }
 
-TEST_CASE("squad: a file is refused if more than --missing-share of its answers are not at answer_start") {
+TEST_CASE("squad: a file is refused if more than --missing-fraction of its answers are not at answer_start") {
   std::vector<ordered_json> questions;
   for (int i = 0; i < 9; ++i) questions.push_back(question(std::to_string(i), "a", {answer("abc", 4)}));
   questions.push_back(question("elsewhere", "a", {answer("abc", 5)}));
@@ -131,7 +131,7 @@ TEST_CASE("squad: a file is refused if more than --missing-share of its answers 
   const std::string message = refusal_of_json(json);
   CHECK(message.find("question elsewhere") != message.npos);
   CHECK(message.find("9 of 10") != message.npos);
-  CHECK(message.find("--missing-share") != message.npos);
+  CHECK(message.find("--missing-fraction") != message.npos);
   const text::Squad squad = read(json.dump(), {0.1, "refuse"});
   CHECK(squad.num_answers_without_range == 1);
   CHECK(!squad.paragraphs[0].questions[9].answers[0].byte_range);

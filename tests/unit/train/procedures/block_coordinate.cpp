@@ -47,7 +47,7 @@ TEST_CASE("block coordinate descent trains gates only in some epochs, and other 
 TEST_CASE("the pattern of gates of experts matches no other gate", "[procedures]") {
   Config config;
   config.load_text(
-      "[model]\nlayers = 1\nwidth = 8\nffn = 8\ngated_ffn = true\n[attention]\nheads = 2\ncombiner = ['gates', "
+      "[model]\nlayers = 1\nwidth = 8\nffn_dim = 8\ngated_ffn = true\n[attention]\nheads = 2\ncombiner = ['gates', "
       "'mae']\ngates.input = true\nmae.hidden = 4\n",
       "test");
   const auto model = model::build_language_model(model::ModelConfig::read(config), {7}, at::kCPU);
@@ -74,7 +74,7 @@ TEST_CASE(
       "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\ndropout = 0.0\nnorm_statistics = 'batch'\n"
       "[train]\nlength = '9u'\nschedule.warmup = '9u'\noptimizer.rule = 'nag'\n"
       "[train.groups.gates]\nmatch = ['*.gate.*']\nrule = 'sgd'\nlr_factor = 0.0\n"
-      "[train.procedures.block-coordinate]\nevery = 1\nfirst = ";
+      "[train.procedures.block-coordinate]\nevery = 1\nfirst_gate_epoch = ";
   auto both_passes = train_in_folder(folder, "both", method + "0\n"),
        f_pass = train_in_folder(folder, "alone", method + "1000\n");
   for (auto& p : both_passes.model->parameters().all()) {
@@ -107,13 +107,14 @@ TEST_CASE("a run is refused if a pass of any epoch would train only frozen param
   auto contains = [](const std::string& text, const std::string& substring) {
     return text.find(substring) != std::string::npos;
   };
-  CHECK(contains(start_error(gates + "frozen = true", "every = 1\nfirst = 0\n"),
+  CHECK(contains(start_error(gates + "frozen = true", "every = 1\nfirst_gate_epoch = 0\n"),
                  "only frozen parameters in pass 1 (counted from 1) of 2"));
-  CHECK(contains(start_error(gates + "frozen = true", "every = 5\nfirst = 3\n"), "epoch 3 (counted from 0)"));
-  CHECK(contains(start_error(gates + "freeze_until = '15u'", "every = 5\nfirst = 2\n"), frozen_message));
-  CHECK(contains(start_error("match = ['*']\nfreeze_until = '1u'", "every = 5\nfirst = 2\n"),
+  CHECK(
+      contains(start_error(gates + "frozen = true", "every = 5\nfirst_gate_epoch = 3\n"), "epoch 3 (counted from 0)"));
+  CHECK(contains(start_error(gates + "freeze_until = '15u'", "every = 5\nfirst_gate_epoch = 2\n"), frozen_message));
+  CHECK(contains(start_error("match = ['*']\nfreeze_until = '1u'", "every = 5\nfirst_gate_epoch = 2\n"),
                  "epoch 0 (counted from 0)"));
-  CHECK(start_error(gates + "freeze_until = '14u'", "every = 5\nfirst = 2\n").empty());
+  CHECK(start_error(gates + "freeze_until = '14u'", "every = 5\nfirst_gate_epoch = 2\n").empty());
   // The run ends before epoch 5, the first epoch with passes that train gates.
-  CHECK(start_error(gates + "frozen = true", "every = 5\nfirst = 5\n").empty());
+  CHECK(start_error(gates + "frozen = true", "every = 5\nfirst_gate_epoch = 5\n").empty());
 }

@@ -102,8 +102,8 @@ TEST_CASE("head rotation swaps optimizer moments along with the heads only if sw
   const auto swapped_moments =
       moments("swapped-moments", method + "swap_optimizer_state = true\n" + train_length(kEpochUpdates + 1));
   // The runs with and without swap_optimizer_state have equal weights and therefore equal gradients. After one update,
-  // their moments differ by β (b - a) in the swapped head of layer 0 and by β (a - b) in that of layer 2, where a and b
-  // are the moments of these heads before the swap.
+  // their moments differ by β (b - a) in the swapped head of layer 0 and by β (a - b) in the swapped head of layer 2,
+  // where a and b are the moments of these heads before the swap.
   const double beta = 0.9;
   const at::Tensor a = before[0].narrow(0, 4, 4), b = before[1].narrow(0, 12, 4);
   // An update rounds a moment three times, and the difference is rounded once more.

@@ -25,8 +25,8 @@ TEST_CASE("disagreement equals plain loops over pairs of heads", "[regularisers]
                      static_cast<double>(batch * heads * heads);
           position_overlap += inner_product(x, y) / static_cast<double>(batch * n * heads * heads);
         }
-  CHECK(term_after_backward(*make_regulariser("disagreement", "of = 'outputs'"), layers, true) ==
+  CHECK(term_after_backward(*make_regulariser("disagreement", "property = 'outputs'"), layers, true) ==
         near_term(0.5 * cosines));
-  CHECK(term_after_backward(*make_regulariser("disagreement", "of = 'positions'"), layers, false) ==
+  CHECK(term_after_backward(*make_regulariser("disagreement", "property = 'positions'"), layers, false) ==
         near_term(0.5 * position_overlap));
 }

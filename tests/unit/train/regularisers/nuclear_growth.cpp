@@ -60,8 +60,8 @@ TEST_CASE("the nuclear norm has its defining properties, and the gradient of nuc
   const double frobenius = a.norm().item<double>();
   CHECK(frobenius <= norm(a));
   CHECK(norm(a) <= std::sqrt(static_cast<double>(h)) * frobenius);
-  // Each attention layer adds γ r Δ to the loss for any alphas, with weight γ, ratio r and margin Δ; the gradient is
-  // that of -γ r |α|_*.
+  // Each attention layer adds γ r Δ to the loss for any alphas, with weight γ, ratio r and margin Δ; the gradient
+  // equals the gradient of -γ r |α|_*.
   nn::ParameterList list(at::kCPU);
   for (const char* name : {"encoder.layers.0.self", "decoder.layers.0.self", "decoder.layers.0.cross"})
     list.add(str(name, ".combiner.alpha"), {h, h}, {nn::Init::normal(1), false, false});

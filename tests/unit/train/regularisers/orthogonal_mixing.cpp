@@ -45,13 +45,13 @@ TEST_CASE("orthogonal-mixing is 0 for an orthogonal matrix M and has the gradien
   CHECK(status_of([&] { regularisers().make("orthogonal-mixing", "")->start(empty, {}); }) == 2);
 }
 
-TEST_CASE("orthogonal-mixing with of = positions is the mean over the mixing matrices of all positions",
+TEST_CASE("orthogonal-mixing with matrix_source = positions is the mean over the mixing matrices of all positions",
           "[regularisers]") {
   layers::Layer layer("heads = 3\nmixer = 'mixhead-b'\n", 6);
   layer.perturb_parameters(4);
   auto term = regularisers().make("orthogonal-mixing", "");
   Config config;
-  config.load_text("[r]\nweight = 0.5\nof = 'positions'\n", "test");
+  config.load_text("[r]\nweight = 0.5\nmatrix_source = 'positions'\n", "test");
   config.read("r", *term);
   term->start(layer.parameters, {});
   const at::Tensor x = layers::normal({2, 4, 6}, 1);

@@ -28,9 +28,9 @@ TEST_CASE("subspace-overlap equals plain loops over pairs of heads", "[regularis
           row_overlap += inner_product(r, r) / static_cast<double>(batch * heads * (heads - 1) * n);
           column_overlap += inner_product(c, c) / static_cast<double>(batch * heads * (heads - 1) * n);
         }
-  CHECK(term_after_backward(*make_regulariser("subspace-overlap", "of = 'rows'"), layers, false) ==
+  CHECK(term_after_backward(*make_regulariser("subspace-overlap", "subspace = 'rows'"), layers, false) ==
         near_term(0.5 * row_overlap));
-  CHECK(term_after_backward(*make_regulariser("subspace-overlap", "of = 'columns'"), layers, false) ==
+  CHECK(term_after_backward(*make_regulariser("subspace-overlap", "subspace = 'columns'"), layers, false) ==
         near_term(0.5 * column_overlap));
 }
 

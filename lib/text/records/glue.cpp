@@ -1,4 +1,4 @@
-#include "text/records/classification/glue.h"
+#include "text/records/glue.h"
 
 #include <algorithm>
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "text/records/classification/examples.h"
+#include "text/records/classification.h"
 
 namespace mh::text {
 

@@ -1,6 +1,5 @@
-#include "text/records/questions/squad.h"
+#include "text/records/squad.h"
 
-#include <algorithm>
 #include <set>
 
 #include "base/error.h"
@@ -36,26 +35,9 @@ struct FileLocation {
 };
 
 json parse_squad_json(const std::string& bytes, const std::string& file) {
-  const std::string_view text = validate_text(bytes, file);
-  require_sound_json(text, file, "get the file again");
-  try {
-    return json::parse(text);
-  } catch (const json::parse_error& error) {
-    // `error.byte` is the position, counted from 1, of the byte that caused the error.
-    const size_t offset = std::min(error.byte - 1, text.size());
-    const std::string where =
-        str(file, ":", 1 + std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(offset), '\n'), ": byte ",
-            offset + bytes.size() - text.size(), " of the file");
-    if (error.byte > text.size())
-      refuse_input(where, "the rest of the JSON of SQuAD", "the end of the file",
-                   "the file is truncated; get the file again");
-    std::string reason = error.what();
-    if (const size_t colon = reason.rfind("] "); colon != reason.npos) reason.erase(0, colon + 2);
-    refuse_input(where, "the JSON of SQuAD", reason, "name a file of SQuAD, such as train-v1.1.json");
-  } catch (const json::out_of_range&) {
-    refuse_input(file, "the JSON of SQuAD", "a number beyond the range of fp64",
-                 "name a file of SQuAD, such as train-v1.1.json");
-  }
+  validate_text(bytes, file);
+  return parse_json<json>(bytes, file, "the JSON of SQuAD",
+                          "get the file again, or name a file of SQuAD, such as train-v1.1.json");
 }
 
 enum class EntryType { list, text, whole_number, boolean };
@@ -146,14 +128,14 @@ class SquadReader {
 
   Squad finish() {
     if (squad_.num_questions == 0) location_.refuse("questions", "none", "name a file with at least one question");
-    const auto max_missing = options_.missing_share * static_cast<double>(squad_.num_answers);
+    const auto max_missing = options_.missing_fraction * static_cast<double>(squad_.num_answers);
     if (static_cast<double>(squad_.num_answers_without_range) > max_missing)
       first_missing_location_.refuse(
-          str("at least ", 100 * (1 - options_.missing_share),
+          str("at least ", 100 * (1 - options_.missing_fraction),
               "% of the answers to occur in the paragraph at their 'answer_start'"),
           str(squad_.num_answers - squad_.num_answers_without_range, " of ", count_of(squad_.num_answers, "answer"),
               "; the first mismatch is in this question"),
-          "check that answer_start counts Unicode code points, or raise --missing-share");
+          "check that answer_start counts Unicode code points, or raise --missing-fraction");
     return std::move(squad_);
   }
 

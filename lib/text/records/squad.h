@@ -13,10 +13,10 @@
 namespace mh::text {
 
 struct SquadOptions {
-  double missing_share = 0.01;
+  double missing_fraction = 0.01;
   std::string unanswerable_handling = "refuse";
   void describe(Fields& f) {
-    f.field("missing_share", missing_share,
+    f.field("missing_fraction", missing_fraction,
             "maximum fraction of answers whose text is not at the offset answer_start in the paragraph; a larger "
             "fraction is an error",
             between(0, 1));
