@@ -15,8 +15,8 @@ int64_t num_heads_of_fraction(double fraction, int64_t num_heads) {
   return std::llround(fraction * static_cast<double>(num_heads));
 }
 
-// Adds heads to `masked_heads` in the order of `ranked_heads`, until the fraction `fraction` of the heads in
-// `candidates` is masked; if `per_layer`, until this fraction of the heads of each layer is masked.
+// Adds heads, or groups of heads, to `masked_heads` in the order of `ranked_heads`, until the fraction `fraction` of
+// `candidates` is masked; if `per_layer`, until this fraction of each layer is masked.
 void mask_by_rank(HeadSet& masked_heads, const std::vector<RankedHead>& ranked_heads, const HeadSet& candidates,
                   double fraction, bool per_layer) {
   // Numbers of heads still to be masked, and numbers of candidates: by layer, or for all layers under a single key.
@@ -40,23 +40,29 @@ void mask_by_rank(HeadSet& masked_heads, const std::vector<RankedHead>& ranked_h
 
 std::vector<CurvePoint> pruning_curve(const AnalysisInput& scoring_input, const AnalysisInput& importance_input,
                                       const std::string& measure, const CurveOptions& options) {
-  const HeadSet candidates = all_heads(scoring_input.model, scoring_input.side, scoring_input.kinds);
+  const bool has_groups = options.unit == HeadUnit::group;
+  const HeadSet candidates = has_groups ? all_groups(scoring_input.model, scoring_input.kinds)
+                                        : all_heads(scoring_input.model, scoring_input.side, scoring_input.kinds);
   const auto num_steps = static_cast<int64_t>(std::ceil(1 / options.step - 1e-9));
   std::vector<CurvePoint> points;
-  HeadSet masked_heads;
-  std::vector<RankedHead> ranked_heads;
+  HeadSet masked_units;  // heads or groups
+  const auto masked_heads = [&] {
+    return has_groups ? heads_of_groups(scoring_input.model, masked_units, "--unit") : masked_units;
+  };
+  std::vector<RankedHead> ranked_units;
   for (int64_t i = 0; i <= num_steps && stop_signal() == 0; ++i) {
     // The fraction is rounded to 9 decimals, so that 3 steps of 0.1 give 0.3 and not 0.30000000000000004.
     const double fraction = std::min(1.0, std::round(static_cast<double>(i) * options.step * 1e9) / 1e9);
     if (i == 1 || (i > 1 && options.rerank)) {
-      const HeadMaskGuard mask_guard(importance_input.model, importance_input.side, masked_heads);
+      const HeadMaskGuard mask_guard(importance_input.model, importance_input.side, masked_heads());
       auto scores = importance_of(measure, importance_input);
+      if (has_groups) scores = sum_by_group(importance_input.model, scores);
       if (options.normalise)
         for (auto& [kind, layers] : scores) normalise_by_layer(layers);
-      ranked_heads = rank_heads(scores, options.per_layer);
+      ranked_units = rank_heads(scores, options.per_layer);
     }
-    mask_by_rank(masked_heads, ranked_heads, candidates, fraction, options.per_layer);
-    points.push_back({fraction, masked_heads, {}});
+    mask_by_rank(masked_units, ranked_units, candidates, fraction, options.per_layer);
+    points.push_back({fraction, masked_heads(), {}});
   }
   std::vector<HeadSet> masked_sets;
   masked_sets.reserve(points.size());

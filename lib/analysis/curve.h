@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "analysis/ablation.h"
+#include "analysis/groups.h"
 #include "analysis/importance.h"
 
 namespace mh::analysis {
@@ -19,19 +20,21 @@ struct CurveOptions {
   bool per_layer = false;  // whether the fraction applies to each layer; false: to the heads of all layers together
   bool rerank = false;     // whether importance is measured again after each step, with the heads masked so far
   bool normalise = false;  // whether the scores of each layer are divided by their l2 norm before ranking
+  HeadUnit unit = HeadUnit::head;  // what is ranked and masked: heads, or groups of heads with the sums of their scores
 };
 
 struct CurvePoint {
-  double fraction = 0;  // fraction of the heads that are masked, before rounding to whole heads: 0, step, 2 step, …, 1
+  double fraction =
+      0;  // fraction of the heads or groups that are masked, before rounding to whole heads: 0, step, 2 step, …, 1
   HeadSet masked_heads;
   task::NllSum score;  // score of the model with masked_heads masked
 };
 
 // Returns the points of a pruning curve. `measure`: name of the importance measure. Importance is measured on the text
 // of `importance_input`, and the points are scored on the text of `scoring_input`; the two inputs must have the same
-// model, side and kinds. All points are scored by one call of score_ablations(). The number of masked heads is rounded
-// to the nearest integer. If a signal asks the process to stop, returns early with the points so far, whose scores then
-// cover only a part of the text.
+// model, side and kinds. All points are scored by one call of score_ablations(). The number of masked heads or groups
+// is rounded to the nearest integer. If a signal asks the process to stop, returns early with the points so far, whose
+// scores then cover only a part of the text.
 std::vector<CurvePoint> pruning_curve(const AnalysisInput& scoring_input, const AnalysisInput& importance_input,
                                       const std::string& measure, const CurveOptions& options);
 

@@ -280,7 +280,9 @@ class OutputValueSource : public ParameterSource {
                      str(s.value_heads, " value heads and ", s.output_heads, " output heads in ", s.name),
                      "choose other matrices, such as --of weight:NAME");
       // Head i maps a hidden state x (a row vector) to x W^V_i W^O_i. Stored weights are transposed, (out, in).
-      const at::Tensor value = v->master().detach().view({s.value_heads, s.value_size, s.width});
+      // Query heads of a group read the values of one head.
+      at::Tensor value = v->master().detach().view({-1, s.value_size, s.width});
+      if (s.is_grouped()) value = value.index_select(0, at::tensor(s.kv_head_of, at::kLong));
       const at::Tensor output = o->master().detach().view({s.width, s.value_heads, s.value_size}).transpose(0, 1);
       add("output-value", s.name, singular_values_of_product(output, value), true);
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <utility>
 
 #include "base/error.h"
@@ -111,6 +112,26 @@ void add_companions(const std::string& companions, const std::string& where, Jso
       file->second = file_text(values);
     }
   }
+}
+
+std::vector<int32_t> end_token_ids(const std::string& companions, const std::string& where) {
+  std::vector<int32_t> ids;
+  if (companions.empty()) return ids;
+  const Json parts = io::parse_json_object(companions, where);
+  for (const char* file : {kGeneration, kConfig}) {
+    const auto part = parts.find(file);
+    if (part == parts.end() || !part->is_object()) continue;
+    const auto value = part->find("eos_token_id");
+    if (value == part->end() || value->is_null()) continue;
+    for (const Json& id : value->is_array() ? *value : Json::array({*value})) {
+      if (!id.is_number_unsigned() || id.get<uint64_t>() > std::numeric_limits<int32_t>::max())
+        refuse_input(str(where, ": ", file, ": eos_token_id"), "the id of a token, or a list of ids",
+                     io::json_excerpt(*value), "correct the file in the folder of the model, and convert it again");
+      ids.push_back(id.get<int32_t>());
+    }
+    break;
+  }
+  return ids;
 }
 
 }  // namespace mh::huggingface

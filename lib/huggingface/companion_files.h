@@ -1,11 +1,14 @@
-// Companions: parts of a Hugging Face folder besides the model and the vocabulary, which multihead does not use:
-// settings of text generation, the chat template, and special tokens such as the padding token. mh-convert stores them
-// in the checkpoint (io::kHuggingFaceKey), so that a conversion back writes them again.
+// Companions: parts of a Hugging Face folder besides the model and the vocabulary: settings of text generation, the chat
+// template, and special tokens such as the padding token. mh-convert stores them in the checkpoint
+// (io::kHuggingFaceKey), so that a conversion back writes them again. Of these parts, multihead uses only the tokens
+// that end a generated text.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "io/json_config.h"
 
@@ -25,5 +28,10 @@ std::string read_companions(const std::string& folder, const io::JsonConfig& con
 // `companions` for messages. Throws Error(input) for a text that read_companions() cannot return.
 void add_companions(const std::string& companions, const std::string& where, io::Json& config,
                     std::map<std::string, std::string>& files);
+
+// Returns the tokens that end a generated text: `eos_token_id`, an id or a list of ids, of generation_config.json or,
+// without it there, the list of config.json. Empty if `companions` has neither. `companions`, `where`: as above. Throws
+// Error(input) for another value.
+std::vector<int32_t> end_token_ids(const std::string& companions, const std::string& where);
 
 }  // namespace mh::huggingface

@@ -274,6 +274,8 @@ LoadedModel load_model(const io::Checkpoint& checkpoint, at::Device device, cons
   loaded_model.toml = checkpoint.metadata_entry(io::kConfigKey);
   loaded_model.config = config_of(checkpoint);
   loaded_model.huggingface_type = io::last_origin_text(checkpoint.metadata(), io::kModelTypeKey);
+  if (const auto entry = checkpoint.metadata().find(io::kHuggingFaceKey); entry != checkpoint.metadata().end())
+    loaded_model.huggingface_companions = entry->second;
   const bool has_masters = masters == Masters::present;
   const nn::ParameterPlacement placement(device, has_masters);
   auto build = [&] { return build_language_model(loaded_model.config, vocabulary_sizes, placement); };

@@ -29,6 +29,8 @@ struct LoadedModel {
   std::unique_ptr<LanguageModel> model;
   // model_type of the Hugging Face folder from which the parameters come, also if they were trained since; "": none.
   std::string huggingface_type = {};
+  // Other parts of this folder, such as generation_config.json (huggingface::read_companions()); "": none.
+  std::string huggingface_companions = {};
   std::shared_ptr<const MappedFile> mapped_file = {};  // file of which parameters may be mapped pages; null: none
   // Throws Error(input) if another program has changed the file of which parameters are mapped pages
   // (MappedFile::require_unchanged()). Tools call this function before they report results of the model.

@@ -33,9 +33,9 @@ using Prompts = std::vector<std::vector<int32_t>>;
 class GenerationBatch {
  public:
   // `texts`: texts without tokens; texts of the same prompt are consecutive.
-  GenerationBatch(model::LanguageModel& model, const Prompts& prompts, int32_t end_id, const GenerationOptions& options,
-                  std::vector<Text> texts)
-      : model_(model), prompts_(prompts), end_id_(end_id), options_(options), live_texts_(std::move(texts)) {}
+  GenerationBatch(model::LanguageModel& model, const Prompts& prompts, const std::vector<int32_t>& end_ids,
+                  const GenerationOptions& options, std::vector<Text> texts)
+      : model_(model), prompts_(prompts), end_ids_(end_ids), options_(options), live_texts_(std::move(texts)) {}
 
   // Returns the texts with their tokens, in any order.
   std::vector<Text> run() {
@@ -98,7 +98,7 @@ class GenerationBatch {
 
   bool is_finished(const Text& text) const {
     return static_cast<int64_t>(text.tokens.size()) == options_.length ||
-           (options_.stop_at_end && text.tokens.back() == end_id_);
+           (options_.stop_at_end && std::count(end_ids_.begin(), end_ids_.end(), text.tokens.back()) > 0);
   }
 
   // Moves finished texts out of the batch. The last texts move to the rows of finished texts, so that little of the
@@ -120,7 +120,7 @@ class GenerationBatch {
 
   model::LanguageModel& model_;
   const Prompts& prompts_;
-  int32_t end_id_;
+  const std::vector<int32_t>& end_ids_;
   const GenerationOptions& options_;
   std::unique_ptr<model::DecodingState> state_;
   std::vector<Text> live_texts_;  // by row
@@ -138,8 +138,8 @@ bool can_pack_weights(model::LanguageModel& model) {
 
 }  // namespace
 
-void generate(model::LanguageModel& model, const std::vector<std::vector<int32_t>>& prompts, int32_t end_id,
-              const GenerationOptions& o, const GeneratedTextCallback& on_text) {
+void generate(model::LanguageModel& model, const std::vector<std::vector<int32_t>>& prompts,
+              const std::vector<int32_t>& end_ids, const GenerationOptions& o, const GeneratedTextCallback& on_text) {
   const c10::NoGradGuard no_gradient;
   std::optional<nn::DecodingProducts> products;
   if (!model.parameters().device().is_cpu() || can_pack_weights(model)) products.emplace();
@@ -156,7 +156,7 @@ void generate(model::LanguageModel& model, const std::vector<std::vector<int32_t
   std::pair<size_t, int64_t> next_text{0, 0};
   std::vector<Text> batch;
   const auto generate_batch = [&] {
-    for (Text& text : GenerationBatch(model, prompts, end_id, o, std::exchange(batch, {})).run())
+    for (Text& text : GenerationBatch(model, prompts, end_ids, o, std::exchange(batch, {})).run())
       waiting_texts[{text.prompt, text.sample}] = std::move(text.tokens);
     for (auto it = waiting_texts.begin(); it != waiting_texts.end() && it->first == next_text;
          it = waiting_texts.erase(it)) {

@@ -39,9 +39,10 @@ struct GenerationOptions {
     f.field("top_k", top_k, "number of likeliest tokens from which sampling draws; 0: all tokens", at_least(0));
     f.field("seed", seed, "random seed", at_least(0));
     f.field("samples", samples, "number of texts to generate for each prompt", at_least(1));
-    f.field("stop_at_end", stop_at_end,
-            "end a text at its first end-of-line token, which in most published models ends a document; otherwise a "
-            "text continues after this token");
+    f.field(
+        "stop_at_end", stop_at_end,
+        "end a text at its first end token: the end-of-line token, or a token that ends a text of a published model, "
+        "such as </s>; otherwise a text continues after this token");
     f.field("batch", batch,
             "maximum number of texts that are generated together; only texts whose prompts have the same number of "
             "tokens are; affects speed and memory",
@@ -54,9 +55,10 @@ using GeneratedTextCallback = std::function<void(size_t prompt, const std::vecto
 
 // Generates `options.samples` texts for each prompt and calls `on_text` for each text, in the order of the prompts and
 // then of the sample numbers, which select the random streams. A text has options.length tokens; with stop_at_end, it
-// has fewer if it ends with `end_id`. No prompt may be empty. Throws Error(usage) if the model does not support
+// has fewer if it ends with one of `end_ids`. No prompt may be empty. Throws Error(usage) if the model does not support
 // incremental decoding; Error(failed) if a distribution is not finite.
-void generate(model::LanguageModel& model, const std::vector<std::vector<int32_t>>& prompts, int32_t end_id,
-              const GenerationOptions& options, const GeneratedTextCallback& on_text);
+void generate(model::LanguageModel& model, const std::vector<std::vector<int32_t>>& prompts,
+              const std::vector<int32_t>& end_ids, const GenerationOptions& options,
+              const GeneratedTextCallback& on_text);
 
 }  // namespace mh::search

@@ -27,10 +27,20 @@ constexpr const char* kCopyTokenizerJson = "add the tokenizer.json of the model 
 constexpr const char* kBeginTokenClasses[] = {"LlamaTokenizer", "LlamaTokenizerFast", "GemmaTokenizer",
                                               "GemmaTokenizerFast"};
 
-bool puts_token_in_front(const std::string& tokenizer_class) {
-  return std::find(std::begin(kBeginTokenClasses), std::end(kBeginTokenClasses), tokenizer_class) !=
-         std::end(kBeginTokenClasses);
+// Tokenizers of transformers whose files may be vocab.json and merges.txt without tokenizer.json.
+constexpr const char* kGpt2Classes[] = {"GPT2Tokenizer", "GPT2TokenizerFast"};
+constexpr const char* kQwen2Classes[] = {"Qwen2Tokenizer", "Qwen2TokenizerFast"};
+// The expression by which Qwen2Tokenizer divides a text into words, after the normalisation NFC.
+constexpr const char* kQwen2Words =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|)"
+    R"(\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+template <size_t N>
+bool is_one_of(const char* const (&names)[N], const std::string& name) {
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
 }
+
+bool puts_token_in_front(const std::string& tokenizer_class) { return is_one_of(kBeginTokenClasses, tokenizer_class); }
 
 std::optional<std::string> read_if_exists(const std::string& path) {
   if (!std::filesystem::exists(path)) return std::nullopt;
@@ -81,6 +91,8 @@ class FolderReader {
       store(std::move(json));
     } else {
       require_files({"vocab.json", "merges.txt"});
+      if (const std::string name = tokenizer_class(); !is_one_of(kGpt2Classes, name))
+        refuse_tokenizer_class(name, {std::begin(kGpt2Classes), std::end(kGpt2Classes)});
       pieces_ = read_numbered_pieces(read_regular_file(pieces_path), pieces_path);
       merges = read_byte_bpe_merges(read_regular_file(merges_path), merges_path);
     }
@@ -160,13 +172,76 @@ class FolderReader {
       return parse_tokenizer(*model, path("spiece.model"));
     }
     if (std::filesystem::exists(path("vocab.txt"))) return read_wordpiece();
-    if (std::filesystem::exists(path("merges.txt"))) return read_byte_bpe();
+    if (std::filesystem::exists(path("merges.txt"))) return read_merges();
     refuse_input(folder_,
                  "a folder with tokenizer.json, tokenizer.model, spiece.model, vocab.json and merges.txt, or vocab.txt",
                  "none of these files", kCopyTokenizerJson);
   }
 
  private:
+  // Returns the class of the tokenizer that transformers makes from the files of the folder.
+  std::string tokenizer_class() const {
+    const auto model_config = io::JsonConfig::read_if_exists(path("config.json"));
+    for (const io::JsonConfig* config : {&config_, &model_config})
+      if (const std::string name = config->value("tokenizer_class", std::string()); !name.empty()) return name;
+    const std::string model_type = model_config.value("model_type", std::string());
+    return model_type == "qwen2" || model_type == "qwen3" ? kQwen2Classes[0] : kGpt2Classes[0];
+  }
+
+  [[noreturn]] void refuse_tokenizer_class(const std::string& name,
+                                           const std::vector<std::string>& supported_names) const {
+    refuse_input(config_.path() + ": tokenizer_class",
+                 join(supported_names, ", ") + " in a folder with vocab.json and merges.txt and without tokenizer.json",
+                 name, kCopyTokenizerJson);
+  }
+
+  // Reads vocab.json and merges.txt by the class of the tokenizer. The tokenizer of GPT-2 has the type byte-bpe. Qwen
+  // 2, and models such as OPT with GPT-2's division into words and other tokens around a text, have the type
+  // tokenizer-json, with the tokenizer.json that transformers makes from these files.
+  std::unique_ptr<Tokenizer> read_merges() {
+    const std::string class_name = tokenizer_class();
+    const bool is_qwen2 = is_one_of(kQwen2Classes, class_name);
+    if (!is_qwen2 && !is_one_of(kGpt2Classes, class_name))
+      refuse_tokenizer_class(class_name, {kGpt2Classes[0], kGpt2Classes[1], kQwen2Classes[0], kQwen2Classes[1]});
+    JsonTokenizerSettings settings = json_settings();
+    const bool has_begin_token = !is_qwen2 && config_.value("add_bos_token", false);
+    if (!is_qwen2 && !has_begin_token && settings.end_piece.value_or(kEndOfText) == kEndOfText) return read_byte_bpe();
+    config_.require("add_prefix_space", false, {false}, kCopyTokenizerJson);
+    if (has_begin_token) {
+      const std::string token = configured_token("bos_token");
+      settings.begin_piece = token.empty() ? kEndOfText : token;
+    }
+    return std::make_unique<JsonTokenizer>(tokenizer_json_of_merges(is_qwen2), folder_, settings);
+  }
+
+  // Returns the content of the tokenizer.json that transformers makes from vocab.json, merges.txt and the added tokens
+  // of Qwen 2 or, if `is_qwen2` is false, of a model with GPT-2's division into words.
+  std::string tokenizer_json_of_merges(bool is_qwen2) {
+    require_files({"vocab.json", "merges.txt"});
+    const std::string pieces_path = path("vocab.json"), merges_path = path("merges.txt");
+    pieces_ = read_numbered_pieces(read_regular_file(pieces_path), pieces_path);
+    const std::string vocabulary = serialize_byte_bpe_pieces(pieces_);
+    std::string merges, added_tokens;
+    for (const Merge& merge : read_byte_bpe_merges(read_regular_file(merges_path), merges_path))
+      merges += (merges.empty() ? "" : ",") + io::Json(merge.left + " " + merge.right).dump();
+    add_listed_tokens();
+    assign_roles({});
+    for (const auto& [id, attributes] : added_tokens_) {
+      io::Json token = {{"id", id}, {"content", pieces_.at(static_cast<uint64_t>(id))}};
+      for (const char* flag : kTokenFlags) token[flag] = attributes.count(flag) > 0;
+      added_tokens += (added_tokens.empty() ? "" : ",") + token.dump();
+    }
+    const io::Json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", !is_qwen2}};
+    const io::Json split = {
+        {"type", "Split"}, {"pattern", {{"Regex", kQwen2Words}}}, {"behavior", "Isolated"}, {"invert", false}};
+    const io::Json words =
+        is_qwen2 ? io::Json({{"type", "Sequence"}, {"pretokenizers", io::Json::array({split, byte_level})}})
+                 : byte_level;
+    return str(R"({"version":"1.0","normalizer":)", is_qwen2 ? R"({"type":"NFC"})" : "null", R"(,"pre_tokenizer":)",
+               words.dump(), R"(,"post_processor":null,"decoder":{"type":"ByteLevel"},)", R"("added_tokens":[)",
+               added_tokens, R"(],"model":{"type":"BPE","vocab":)", vocabulary, R"(,"merges":[)", merges, "]}}");
+  }
+
   // Returns the tokens around a text that tokenizer_config.json states.
   JsonTokenizerSettings json_settings() const {
     JsonTokenizerSettings settings;

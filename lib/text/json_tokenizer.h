@@ -57,8 +57,7 @@ class JsonTokenizer : public Tokenizer {
   int32_t unknown_id() const override { return model_->unknown_id(); }
   int32_t begin_id() const override { return begin_id_; }
   bool encodes_line_feeds() const override { return true; }
-  // Returns the token that ends a text; -1: none is known.
-  int32_t end_id() const { return end_id_; }
+  int32_t end_id() const override { return end_id_; }
   // Returns how many times the post-processor puts end_id() between two texts; 0 if it puts no or other tokens there.
   int64_t num_pair_separators() const { return num_pair_separators_; }
   // Returns whether a piece has a character for each byte of text (character_of_byte()).

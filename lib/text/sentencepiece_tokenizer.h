@@ -37,8 +37,8 @@ class SentencePieceTokenizer : public Tokenizer {
   int32_t end_of_line_id() const override { return begin_id_ >= 0 ? begin_id_ : end_id_; }
   int32_t unknown_id() const override;
   int32_t begin_id() const override { return begin_id_; }
-  // Returns the token that ends a text: the end-of-sentence piece, or the token of set_surrounding_tokens().
-  int32_t end_id() const { return end_id_; }
+  // Returns the end-of-sentence piece, or the token of set_surrounding_tokens().
+  int32_t end_id() const override { return end_id_; }
   // Returns the begin-of-sentence piece of the model; -1: none.
   int32_t model_begin_id() const;
   std::string piece(int32_t token) const override;

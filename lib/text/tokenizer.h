@@ -39,6 +39,9 @@ class Tokenizer {
   virtual int32_t unknown_id() const = 0;      // token of unknown text; -1: none, since every text can be encoded
   // Returns the token that the published model expects in front of a text, such as <s> of Llama 2; -1: none.
   virtual int32_t begin_id() const { return -1; }
+  // Returns the token that ends a text, which differs from end_of_line_id() if the vocabulary has a begin token; -1:
+  // none is known.
+  virtual int32_t end_id() const { return end_of_line_id(); }
   virtual std::string piece(int32_t token) const = 0;  // text of the token, for display
   virtual std::unique_ptr<Encoder> encoder() const = 0;
   // Returns the text of `tokens`, the first of which starts a line; end-of-line tokens become line feeds.

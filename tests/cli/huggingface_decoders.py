@@ -7,8 +7,9 @@ huggingface_decoders.py weights FOLDER [FORM…]   writes the files of the recor
                                             (two files with an index), or a CHANGE of huggingface_recorded.py
 huggingface_decoders.py compare FOLDER PRINTED   compares the output of model-print --probabilities with the record
 huggingface_decoders.py config FOLDER NEW   compares config.json of the folder NEW with the recorded configuration of FOLDER
-huggingface_decoders.py peer FOLDER…        checks that transformers reads the same configuration from FOLDER and FOLDER.back, and computes the
-                                            recorded outputs from FOLDER.back
+huggingface_decoders.py peer FOLDER…        checks that transformers reads the same configuration from FOLDER and FOLDER.back, and computes from
+                                            FOLDER.back the recorded outputs, and all logits and probabilities of FOLDER.printed, the output of
+                                            model-print --probabilities
 """
 import json
 import pathlib
@@ -120,8 +121,8 @@ def outputs(model, row):
     return out.logits[0].tolist(), [layer[0].tolist() for layer in out.attentions]
 
 
-def load(folder):
-    return recorded.load_model(folder, "AutoModelForCausalLM")
+def load(folder, dtype="float32"):
+    return recorded.load_model(folder, "AutoModelForCausalLM", dtype)
 
 
 def compare_peer(folder, transformers):
@@ -130,9 +131,13 @@ def compare_peer(folder, transformers):
         for key, value in original.items():
             if key not in MODEL_IGNORED_KEYS + UNWRITTEN_KEYS + OTHER_SPELLING:
                 assert written.get(key) == value, (folder, key, value, written.get(key))
-    model = load(f"{folder}.back")
-    figures = ((figures_of(*outputs(model, row), len(row)), 0) for row in rows())
-    largest_difference = recorded.compare_outputs(folder, figures, max(LENGTHS))
+    model, exact_model = load(f"{folder}.back"), load(f"{folder}.back", "float64")
+
+    def compared_outputs(row):
+        logits, probabilities = outputs(model, row)
+        errors = [recorded.largest_difference_of(x, y) for x, y in zip((logits, probabilities), outputs(exact_model, row))]
+        return figures_of(logits, probabilities, len(row)), 0, {"logits": (logits, 0, errors[0]), "probabilities": (probabilities, 0, errors[1])}
+    largest_difference = recorded.compare_outputs(folder, map(compared_outputs, rows()), max(LENGTHS))
     # For the type qwen2, AutoTokenizer of version 5 ignores the class that the folder states, and divides text as Qwen 2 does.
     reads_class = not (folder.startswith("qwen2-") and transformers.__version__.startswith("5."))
     reader = transformers.AutoTokenizer if reads_class else transformers.PreTrainedTokenizerFast

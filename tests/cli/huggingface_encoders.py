@@ -7,7 +7,8 @@ huggingface_encoders.py weights FOLDER [CHANGE…]   writes the files of the rec
                                             recorded folder; a CHANGE as in huggingface_recorded.py
 huggingface_encoders.py compare FOLDER PRINTED   compares the output of model-print --probabilities with the record
 huggingface_encoders.py config FOLDER NEW   compares config.json of the folder NEW with the recorded configuration of FOLDER
-huggingface_encoders.py peer FOLDER…        checks that transformers computes the recorded outputs from FOLDER.back, and reads the same tokens
+huggingface_encoders.py peer FOLDER…        checks that transformers computes from FOLDER.back the recorded outputs, and all numbers of FOLDER.printed,
+                                            the output of model-print --probabilities, and reads the same tokens
 """
 import json
 import pathlib
@@ -116,8 +117,13 @@ def load(folder):
 
 def compare_peer(folder, transformers):
     model = load(f"{folder}.back")
-    figures = ((figures_of(*row, len(row[2][0][0])), max(map(abs, row[0]))) for row in outputs(model, model.config.vocab_size))
-    largest_difference = recorded.compare_outputs(folder, figures, max(LENGTHS))
+
+    def compared_outputs(row):
+        hidden, logits, probabilities = row
+        magnitude = max(map(abs, hidden))  # logits are sums of products of hidden states and weights
+        return figures_of(*row, len(probabilities[0][0])), magnitude, {
+            "hidden states": (hidden, 0, 0), "logits": (logits, magnitude, 0), "probabilities": (probabilities, 0, 0)}
+    largest_difference = recorded.compare_outputs(folder, map(compared_outputs, outputs(model, model.config.vocab_size)), max(LENGTHS))
     tokenizer = transformers.AutoTokenizer.from_pretrained(f"{folder}.back")
     recorded_ids = [list(map(int, line.split())) for line in (tokenizer_of(folder) / "ids").read_text().splitlines()]
     assert [tokenizer(line, split_special_tokens=True)["input_ids"] for line in TEXT] == [[0] + ids + [2] for ids in recorded_ids], folder

@@ -342,36 +342,46 @@ def compare_figures(folder, printed, lengths, figures_of_line, names, max_keys):
     print(f"{folder}: " + ", ".join(f"{name} at most {difference:.1e}" for name, (difference, _) in zip(names, largest)) + " from the record")
 
 
-def load_model(folder, model_class):
+def load_model(folder, model_class, dtype="float32"):
     import torch
     import transformers
-    model, loading_info = getattr(transformers, model_class).from_pretrained(folder, dtype=torch.float32, attn_implementation="eager",
+    model, loading_info = getattr(transformers, model_class).from_pretrained(folder, dtype=getattr(torch, dtype), attn_implementation="eager",
                                                                              output_loading_info=True)
     assert not any(loading_info[k] for k in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")), (folder, loading_info)
     return model.eval()
 
 
-def compare_outputs(folder, figures, max_keys):
-    """Compares outputs of transformers with figures.txt and returns the largest difference. `figures`: for each row, the recorded numbers, and the
-    least magnitude for which rounding errors are bounded."""
-    largest_difference = 0
-    for (parts, least_magnitude), line in zip(figures, pathlib.Path(folder, "figures.txt").read_text().splitlines()):
-        for part, expected_part in zip(parts, line.split("|")):
-            values = [float(v) for v in expected_part.split()]
-            magnitude = max(max(map(abs, values)), least_magnitude)
-            bound = tolerance.chain_bound(tolerance.pass_roundings(f"{folder}.safetensors", max_keys) + 1, magnitude)
-            difference = max(abs(x - y) for x, y in zip(part, values))
-            assert difference <= bound, (folder, difference, bound)
-            largest_difference = max(largest_difference, difference)
+PRINTED_PARTS = ("hidden states", "logits", "next-sentence logits", "probabilities")  # of a line of model-print --probabilities
+
+
+def flatten(nested):
+    return [value for part in nested for value in flatten(part)] if isinstance(nested, list) else [nested]
+
+
+def largest_difference_of(nested, other_nested):
+    return max(abs(x - y) for x, y in zip(flatten(nested), flatten(other_nested), strict=True))
+
+
+def compare_outputs(folder, rows, max_keys):
+    """Compares outputs of transformers with figures.txt and with all numbers of FOLDER.printed, the output of model-print --probabilities, and
+    returns the largest difference. `rows`: for each row, the recorded numbers, the least magnitude for which their rounding errors are bounded,
+    and by the names of PRINTED_PARTS (numbers, least magnitude, error of transformers in fp32, 0 if it is unknown)."""
+    largest_difference, num_roundings = 0, tolerance.pass_roundings(f"{folder}.safetensors", max_keys) + 1
+    lines = [pathlib.Path(name).read_text().splitlines() for name in (f"{folder}/figures.txt", f"{folder}.printed")]
+    for (figures, least_magnitude, outputs), line, printed_line in zip(rows, *lines, strict=True):
+        recorded_figures, printed = ([[float(v) for v in part.split()] for part in text.split("|")] for text in (line, printed_line))
+        parts = [("recorded figures", part, expected, least_magnitude, 0) for part, expected in zip(figures, recorded_figures, strict=True)]
+        parts += [(name, printed[PRINTED_PARTS.index(name)], flatten(values), magnitude, error) for name, (values, magnitude, error) in outputs.items()]
+        largest_difference = max(largest_difference, tolerance.compare_parts(folder, parts, num_roundings))
     return largest_difference
 
 
 def compare_with_transformers(folders, compare_folder):
-    """Calls compare_folder(folder, transformers), which returns the largest difference from the record, for each folder."""
+    """Calls compare_folder(folder, transformers), which returns the largest difference of outputs, for each folder."""
     import transformers
     transformers.logging.set_verbosity_error()
     largest_difference = max([0] + [compare_folder(folder, transformers) for folder in folders])
-    print(f"transformers {transformers.__version__} reads {len(folders)} written folders; outputs at most {largest_difference:.1e} from the record")
+    print(f"transformers {transformers.__version__} reads {len(folders)} written folders; outputs at most {largest_difference:.1e} apart")
 
 
 def saved_tensors(folder):

@@ -36,15 +36,26 @@ expect_refused_settings() {
     expect 3 mh-convert bad -o x; expect_stderr "$words"
   done
 }
-# compare_with_peers PACKAGES PATHS FOLDER…: transformers of each path in the text PATHS computes the recorded outputs from FOLDER.back.
-# PACKAGES: Python packages that this needs, separated by commas. Prints a last line "without …" if one is missing.
-compare_with_peers() {
-  local lacking='' path
-  needs_peers
-  for path in $2; do
-    PYTHONPATH=$path python3 -c "import $1" 2>/dev/null || { lacking=PyTorch; continue; }
-    PYTHONPATH=$path recorded peer "${@:3}" 2>peer.err || { cat peer.err; fail "$path"; }
+# find_transformers MODULE…: sets peer_paths to the PYTHONPATH of each version of transformers that ./run installed together with the Python
+# modules MODULE…, and lacking to what the other versions lack.
+peer_paths=() lacking=
+find_transformers() {
+  local i names=("transformers 4" "transformers 5") paths=("${MH_CHECK_PYTHONPATH:-}" "${MH_NEWEST_PYTHONPATH:-}") missing
+  for i in 0 1; do
+    missing=${names[i]}
+    [ -z "${paths[i]}" ] || missing=$(PYTHONPATH=${paths[i]} python3 -c 'import importlib.util, sys
+print(*(name for name in sys.argv[1:] if importlib.util.find_spec(name) is None), sep=" and ")' transformers "$@")
+    if [ -z "$missing" ]; then peer_paths+=("${paths[i]}")
+    else lacking+="${lacking:+, }$missing${paths[i]:+ for ${names[i]}}"; fi
   done
-  [ -n "${MH_CHECK_PYTHONPATH:-}" ] || lacking="transformers 4.57.1"
+}
+# compare_with_transformers FOLDER…: each version of find_transformers computes from FOLDER.back the recorded outputs, and all numbers of
+# FOLDER.printed. Prints a last line "without …" if a version lacks something.
+compare_with_transformers() {
+  local path
+  needs_peers
+  for path in "${peer_paths[@]}"; do
+    PYTHONPATH=$path recorded peer "$@" 2>peer.err || { cat peer.err; fail "$path"; }
+  done
   [ -z "$lacking" ] || echo "without $lacking; compared with recorded outputs only"
 }

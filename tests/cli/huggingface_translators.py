@@ -8,7 +8,8 @@ huggingface_translators.py weights FOLDER [FORM…]   writes the files of the re
 huggingface_translators.py compare FOLDER PRINTED   compares the output of model-print --probabilities with the record
 huggingface_translators.py ids FOLDER PRINTED   compares the output of mh-prep cat --ids for pairs of TEXT with the recorded tokens
 huggingface_translators.py config FOLDER NEW   compares config.json of the folder NEW with the recorded configuration of FOLDER
-huggingface_translators.py peer FOLDER…     checks that transformers computes the recorded outputs and tokens from FOLDER.back
+huggingface_translators.py peer FOLDER…     checks that transformers computes from FOLDER.back the recorded outputs and tokens, and all logits and
+                                            probabilities of FOLDER.printed, the output of model-print --probabilities
 
 Each row of a record has a source and a target. The decoder reads the start token and the target without its last token.
 """
@@ -160,8 +161,11 @@ def ids_of(tokenizer):
 def compare_peer(folder, transformers):
     model = load(f"{folder}.back")
     assert model.config.decoder_start_token_id == model.config.pad_token_id == start_token(folder), folder
-    figures = ((figures_of(*outputs(model, source, target, start_token(folder))), 0) for source, target in rows())
-    largest_difference = recorded.compare_outputs(folder, figures, MAX_KEYS)
+
+    def compared_outputs(pair):
+        logits, probabilities = outputs(model, *pair, start_token(folder))
+        return figures_of(logits, probabilities), 0, {"logits": (logits, 0, 0), "probabilities": (probabilities, 0, 0)}
+    largest_difference = recorded.compare_outputs(folder, map(compared_outputs, rows()), MAX_KEYS)
     reader = transformers.MarianTokenizer if is_marian(folder) else transformers.PreTrainedTokenizerFast
     tokenizer = reader.from_pretrained(f"{folder}.back")
     assert ids_of(tokenizer) == (tokenizer_folder(folder) / "ids").read_text(), folder

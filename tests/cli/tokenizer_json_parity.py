@@ -1,8 +1,9 @@
 """Compares tokenizers of the type tokenizer-json with the package `tokenizers`: tokenizer_json_parity.py PROGRAMS [FILE…]
 
 Without files, the package trains small models and assembles the pipelines of published model families from them. FILE is a tokenizer.json.
-The ids of strings drawn from named classes of characters, and of the words that the models were trained with, must be equal, also for a
-vocabulary file that mh-prep wrote, which is written back as a tokenizer.json that the package must read with the same ids, too.
+The ids of strings drawn from named classes of characters, of the words that the models were trained with, and of natural text in three scripts
+(natural/), by lines and as whole texts, must be equal, also for a vocabulary file that mh-prep wrote, which is written back as a tokenizer.json
+that the package must read with the same ids, too.
 """
 import json
 import pathlib
@@ -13,7 +14,7 @@ import sys
 import tokenizers
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from wild_strings import CHARACTERS, WORDS, strings, training_lines
+from wild_strings import CHARACTERS, WORDS, natural_lines, natural_texts, strings, training_lines
 
 programs = pathlib.Path(sys.argv[1])
 files = sys.argv[2:]
@@ -47,7 +48,7 @@ def bpe(normalizer, pre_tokenizer, size=700, alphabet=ALPHABET, special=SPECIAL,
     if pre_tokenizer:
         tokenizer.pre_tokenizer = pre_tokenizer
     trainer = trainers.BpeTrainer(vocab_size=size, show_progress=False, special_tokens=special, **({"initial_alphabet": alphabet} if alphabet else {"limit_alphabet": 250}))
-    tokenizer.train_from_iterator(training_lines(), trainer)
+    tokenizer.train_from_iterator(training_lines() + natural_lines(), trainer)
     saved = json.loads(tokenizer.to_str())
     saved["model"].update(settings)
     return Tokenizer.from_str(json.dumps(saved))
@@ -66,7 +67,7 @@ def template(begin, tokenizer, end=()):
 def unigram(normalizer, pre_tokenizer, has_byte_fallback=False):
     """Returns a tokenizer whose pieces are parts of words and characters with random log-probabilities, some of them equal."""
     pieces = {"<unk>": 0.0, "<s>": 0.0, "</s>": 0.0}
-    for text in ["\u2581" + word for word in WORDS] + sum(CHARACTERS.values(), []):
+    for text in ["\u2581" + word for word in WORDS + " ".join(natural_lines()).split()] + sum(CHARACTERS.values(), []):
         for _ in range(12):
             begin = random.randrange(len(text))
             pieces.setdefault(text[begin:begin + random.randrange(1, 6)], -float(random.randrange(20, 120)) / 8 - random.random() * random.randrange(2))
@@ -83,7 +84,7 @@ def wordpiece(normalizer, pre_tokenizer):
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=20))
     tokenizer.normalizer = normalizer
     tokenizer.pre_tokenizer = pre_tokenizer
-    tokenizer.train_from_iterator(training_lines(), trainers.WordPieceTrainer(vocab_size=600, show_progress=False, special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]))
+    tokenizer.train_from_iterator(training_lines() + natural_lines(), trainers.WordPieceTrainer(vocab_size=600, show_progress=False, special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]))
     tokenizer.post_processor = template(["[CLS]"], tokenizer, ["[SEP]"])
     return tokenizer
 
@@ -217,17 +218,18 @@ def check_begin_tokens():
 
 
 texts = strings() + training_lines()[:600]
+natural = natural_lines() + natural_texts()
 num_tokenizers = 0
 for name, tokenizer in [(file, Tokenizer.from_file(file)) for file in files] or pipelines():
     path = pathlib.Path(f"{num_tokenizers}.json")
     path.write_text(tokenizer.to_str(), encoding="utf-8")
     # Reads the file again, since the reader of the package rounds the scores of Unigram.
-    compare(name, path, Tokenizer.from_file(str(path)), texts[::4] if name.startswith("split") else texts)
+    compare(name, path, Tokenizer.from_file(str(path)), (texts[::4] if name.startswith("split") else texts) + natural)
     subprocess.run(["mh-prep", "-q", "vocab", "--type", "tokenizer-json", "--from", path, "-o", "vocabulary"], check=True)
     subprocess.run(["mh-prep", "-q", "vocab", "--type", "tokenizer-json", "--from", "vocabulary", "-o", "copy"], check=True)
     vocabulary = pathlib.Path("vocabulary").read_bytes()
     assert vocabulary == pathlib.Path("copy").read_bytes(), f"{name}: a copy of the vocabulary differs"
-    compare(f"{name}, vocabulary file", "vocabulary", written_back("vocabulary"), texts[::10])
+    compare(f"{name}, vocabulary file", "vocabulary", written_back("vocabulary"), texts[::10] + natural)
     num_tokenizers += 1
 check_begin_tokens()
-print(f"{num_tokenizers} tokenizers give {len(texts)} texts the same ids as tokenizers {tokenizers.__version__}")
+print(f"{num_tokenizers} tokenizers give {len(texts + natural)} texts the same ids as tokenizers {tokenizers.__version__}")

@@ -66,6 +66,25 @@ def spectrum_mean_bounds(n, num_matrices):
     return chain_bound(num_roundings, 1, FP64), chain_bound(num_roundings + 3, n * (1 + math.log(n)), FP64)
 
 
+def compare_parts(name, parts, num_roundings):
+    """Checks that two forward passes have equal results, up to rounding, and returns the largest difference. `parts`: (name, numbers of one pass,
+    numbers of the other pass, magnitude of the numbers from which they are computed, 0 if they are at least as large, error of the other pass,
+    0 if it is unknown) for each result.
+
+    The largest of n independent normal errors is about √(2 ln n) standard deviations, and rarely one more. Layers may increase the errors of
+    earlier layers; the error of one pass is at most twice that of the other, so both are at most three such errors apart.
+    """
+    largest_difference = 0
+    for part, actual, expected, magnitude, peer_error in parts:
+        assert len(actual) == len(expected) > 0, f"{name}: {part}: expected {len(expected)} numbers; found {len(actual)}"
+        bound = max(1, (math.sqrt(2 * math.log(len(expected))) + 1) / 3) * chain_bound(num_roundings, max(magnitude, *map(abs, expected)))
+        bound = max(bound, 3 * peer_error)
+        difference = max(abs(x - y) for x, y in zip(actual, expected))
+        assert difference <= bound, f"{name}: {part}: expected a difference of at most {bound:.1e}; found {difference:.1e}"
+        largest_difference = max(largest_difference, difference)
+    return largest_difference
+
+
 def pass_roundings(path, max_keys):
     """Returns an upper bound on the length of a chain of roundings in a forward pass of the model in the checkpoint `path`.
 

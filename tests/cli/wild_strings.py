@@ -1,6 +1,7 @@
 """Strings for comparisons of the ids of tokenizers with the ids of other packages: words mixed with characters of named classes, drawn by the
-module random, whose seed the caller sets.
+module random, whose seed the caller sets, and natural text in three scripts.
 """
+import pathlib
 import random
 
 CHARACTERS = {
@@ -40,6 +41,15 @@ def strings():
             draw = lambda: random.choice(random.choices([characters, WORDS, [" "], everything], [6, 2, 2, 1])[0])
             result.append("".join(any_character() if random.random() < .02 else draw() for _ in range(random.randrange(1, 20))))
     return result
+
+
+def natural_texts():
+    """Returns the content of each file in natural/: Latin with accents, Cyrillic and Greek, Chinese and Japanese."""
+    return [path.read_text(encoding="utf-8") for path in sorted((pathlib.Path(__file__).parent / "natural").iterdir())]
+
+
+def natural_lines():
+    return [line for text in natural_texts() for line in text.splitlines()]
 
 
 def training_lines():

@@ -99,10 +99,7 @@ void convert_to_huggingface(const Arguments& args) {
   const std::string folder = strip_slashes(args.files.back());
   const io::Checkpoint checkpoint(args.files.front());
   const model::LoadedModel model = model::load_model(checkpoint, at::kCPU);
-  const auto companions = checkpoint.metadata().find(io::kHuggingFaceKey);
-  conversion::write_folder(model, folder,
-                           {io::last_origin_text(checkpoint.metadata(), io::kModelTypeKey), output_type(args),
-                            companions == checkpoint.metadata().end() ? "" : companions->second});
+  conversion::write_folder(model, folder, {model.huggingface_type, output_type(args), model.huggingface_companions});
   log_summary(model, args);
 }
 

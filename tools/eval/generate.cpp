@@ -8,6 +8,8 @@
 #include "base/table.h"
 #include "base/text.h"
 #include "eval.h"
+#include "huggingface/companion_files.h"
+#include "io/checkpoint.h"
 #include "search/generation.h"
 #include "text/lines.h"
 #include "text/text_bytes.h"
@@ -103,6 +105,16 @@ void log_prompts(const text::Tokenizer& tokenizer, const std::vector<std::vector
                  tokenizer.begin_id(), ")"));
 }
 
+// Returns the tokens that end a text with --stop-at-end. The begin token ends a text, too, since it starts the next one
+// in shards (text::Tokenizer::end_of_line_id()).
+std::vector<int32_t> end_ids_of(const model::LoadedModel& model) {
+  const text::Tokenizer& tokenizer = *model.tokenizers.target;
+  std::vector<int32_t> ids =
+      huggingface::end_token_ids(model.huggingface_companions, model.name + ": " + io::kHuggingFaceKey);
+  ids.insert(ids.end(), {tokenizer.end_of_line_id(), tokenizer.end_id()});
+  return ids;
+}
+
 // Writes a text. `prompt`, `sample`: indices from 0.
 void write_text(const GenerateJob& job, size_t prompt, int64_t sample, const std::string& text) {
   if (job.args->format == "json")
@@ -135,11 +147,15 @@ void write_texts(const GenerateJob& job) {
   if (prompts.size() > 1 || options.samples > 1)
     log_info(str("batches of at most ", options.batch, " texts, of prompts with the same number of tokens"));
   int64_t num_texts = 0;
-  search::generate(*model.model, prompts, tokenizer.end_of_line_id(), options,
+  const std::vector<int32_t> end_ids = options.stop_at_end ? end_ids_of(model) : std::vector<int32_t>();
+  search::generate(*model.model, prompts, end_ids, options,
                    [&](size_t prompt, const std::vector<int32_t>& generated_tokens) {
                      model.require_unchanged_file();
                      std::vector<int32_t> tokens(prompts[prompt].begin() + 1, prompts[prompt].end());
                      tokens.insert(tokens.end(), generated_tokens.begin(), generated_tokens.end());
+                     // Any end token is printed as a line end.
+                     if (std::count(end_ids.begin(), end_ids.end(), tokens.back()) > 0)
+                       tokens.back() = tokenizer.end_of_line_id();
                      write_text(job, prompt, num_texts++ % options.samples, tokenizer.decode(tokens));
                    });
 }

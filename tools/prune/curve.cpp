@@ -37,7 +37,7 @@ void add_comparison(ordered_json& row, const MetricOption& metric, const analysi
 
 void draw_curves(CurveArguments& args) {
   analysis::CurveOptions options{analysis::parse_fraction(args.step, "--step"), args.per_layer, args.rerank,
-                                 args.normalise};
+                                 args.normalise, analysis::head_unit_named(args.unit)};
   if (options.step < 0.001) refuse_usage("--step", "at least 0.1%", args.step, "raise --step");
   if (!args.rank_data.empty() && args.rank_data == "-" && std::count(args.files.begin(), args.files.end(), "-") > 0)
     refuse_usage("--rank-data", "standard input (-) for at most one file", "- more than once",
@@ -115,6 +115,7 @@ void add_curve_subcommand(CLI::App& app, Jobs& jobs) {
   sub->add_flag("--rerank", args->rerank, "measure importance again after each step, without the ablated heads");
   sub->add_option("--rank-data", args->rank_data, "shard on which importance is measured [the scored shard]")
       ->type_name("SHARD");
+  add_unit_option(*sub, args->unit);
   args->metric.add_to(*sub);
   jobs.push_back({sub, [args] {
                     args->fields->store_values(*args);

@@ -120,6 +120,37 @@ expect 0 mh-eval generate --length 2 --prompt $'a\n\nb' $m; expect_stderr "the p
 head -3 out | cmp -n 4 - <(printf 'a\n\nb')
 expect 0 mh-eval generate --length 2 --prompt '<|begin|>' $m; expect_stderr "the prompt has 10 tokens"
 expect 0 mh-eval generate --length 2 $m; expect_stderr "the prompt has 1 token,"
+# With --stop-at-end a text ends at the token that ends a text, which differs from the begin token, at the begin token, and at the tokens of
+# generation_config.json. The end token is printed as a line end.
+cp -r f ends; echo '{"eos_token": "t"}' > ends/tokenizer_config.json
+mh-prep lm -q --vocab ends --document jsonl documents -o ends.mhs
+mh-train -q "${tiny[@]}" --train ends.mhs --out ends-lm
+python3 -B - "$ROOT/tests/cli" <<'P'
+import sys
+sys.path.insert(0, sys.argv[1])
+import checkpoint_header
+tensors, metadata, data = checkpoint_header.read("ends-lm/last.safetensors")
+for name, ids in ("listed", "[104, 97]"), ("wrong", '"</s>"'):
+    metadata["multihead.huggingface"] = '{"generation_config.json": {"eos_token_id": %s}}' % ids
+    checkpoint_header.write(name, tensors, metadata, data)
+P
+for case in "ends-lm/last.safetensors t" "listed tha"; do
+  model=${case% *}
+  mh-eval generate -q --format json --length 60 --samples 12 $model > long
+  mh-eval generate -q --format json --length 60 --samples 12 --stop-at-end $model > stopped
+  python3 - "${case#* }" <<'P'
+import json, sys
+ends = set()
+for long, stopped in zip(*([json.loads(line)["text"] for line in open(name)] for name in ("long", "stopped"))):
+    if stopped == long:  # no end token, or the last one
+        assert not set(long[:-1]) & set(sys.argv[1]), long
+        continue
+    assert stopped[-1] == "\n" and long.startswith(stopped[:-1]) and not set(stopped) & set(sys.argv[1]), (long, stopped)
+    ends.add(long[len(stopped) - 1])
+assert set(sys.argv[1]) <= ends <= set(sys.argv[1] + "\n"), ends
+P
+done
+expect 3 mh-eval generate --stop-at-end wrong; expect_stderr "eos_token_id: expected the id of a token"
 # A model with a memory has no begin token by default, and a vocabulary without one has no column. Positions that contradict the model or the
 # vocabulary are refused.
 mh-train -q "${tiny[@]}" --set model.backbone=transformer-xl --set model.positions=none --set model.transformer-xl.memory=8 \

@@ -21,6 +21,11 @@ for g in groups:
     total = sum(h["score"] for h in heads if h["layer"] == g["layer"] and h["head"] // 3 == g["head"])
     assert abs(total - g["score"]) <= tolerance.chain_bound(3, total, tolerance.FP64), (g, total)
 P
+# A curve ablates whole groups.
+expect 0 mh-prune curve --by weight-norm --unit group --step 25% $model t.mhs --format json
+[ "$(grep -o '"heads_gone":[0-9]*' out | tr '\n' ' ')" = '"heads_gone":0 "heads_gone":3 "heads_gone":6 "heads_gone":9 "heads_gone":12 ' ] ||
+  fail "expected a group of 3 heads more in each step"
+expect 2 mh-prune curve --by weight-norm --unit group --side value $model t.mhs
 expect 2 mh-prune scan --unit group --side value $model t.mhs
 expect 2 mh-prune scan --unit group --heads 0:2 $model t.mhs
 

@@ -336,3 +336,33 @@ TEST_CASE("a pruning curve masks the least important heads first, whether or not
     }
   CHECK(status_of([&] { pruning_curve(input, input, "none", {}); }) == 2);
 }
+
+TEST_CASE("a pruning curve by groups masks all heads of the groups with the lowest sums of scores", "[ablation]") {
+  auto model = build_model("", "head_size = 4\n[attention.decoder.self]\nheads = 6\nkey_value_heads = 2\n", 4);
+  const auto text = make_text(50);
+  const data::Text corpus = corpora::text_of(text, 0);
+  data::ScoringOptions scoring_options;
+  scoring_options.block = 10;
+  const AnalysisInput input{*model, corpus, corpus.resolve(scoring_options, *model)};
+  for (const bool rerank : {false, true})
+    for (const bool per_layer : {false, true}) {
+      INFO(rerank << per_layer);
+      const auto points = pruning_curve(input, input, "weight-norm", {0.5, per_layer, rerank, false, HeadUnit::group});
+      REQUIRE(points.size() == 3);  // fractions 0, .5 and 1 of the groups
+      const auto all = all_groups(*model, {});
+      const auto num_groups = static_cast<int64_t>(all.at(AttentionKind::decoder_self).size());
+      HeadSet expected_groups;
+      int64_t num_in_layer = 0, last_layer = -1, num_masked = 0;
+      for (const RankedHead& r : rank_heads(sum_by_group(*model, importance_of("weight-norm", input)), per_layer)) {
+        num_in_layer = r.head.layer == last_layer ? num_in_layer + 1 : 1, last_layer = r.head.layer;
+        if (per_layer ? num_in_layer > 1 : num_masked >= num_groups / 2) continue;
+        expected_groups[r.kind].insert(r.head);
+        ++num_masked;
+      }
+      CHECK(points[0].masked_heads.empty());
+      CHECK((points[1].masked_heads == heads_of_groups(*model, expected_groups, "test")));
+      CHECK((points[2].masked_heads == heads_of_groups(*model, all, "test")));
+      const auto expected = reference_scores(input, {{}, points[1].masked_heads, points[2].masked_heads});
+      for (size_t i = 0; i < 3; ++i) CHECK(points[i].score.nll == near_score(input, expected[i]));
+    }
+}

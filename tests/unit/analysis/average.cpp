@@ -5,7 +5,9 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "fixtures/modern_options.h"
 #include "fixtures/runs.h"
+#include "fixtures/segments.h"
 
 using namespace runs;
 
@@ -89,6 +91,40 @@ TEST_CASE("averaged parameters and batch norm statistics equal plain loops in fp
                            second = model::load_model(*checkpoints[1], at::kCPU);
   for (const auto& p : average_of_one.model->parameters().all())
     CHECK(at::equal(p.master(), second.model->parameters().find(p.name())->master()));
+}
+
+TEST_CASE("with any option of modern decoders, averaged parameters are the means of the parameters", "[average]") {
+  const auto tokenizer =
+      text::make_word_tokenizer({{"<eos>", 1}, {"<unk>", 0}, {"a", 1}, {"b", 1}, {"c", 1}, {"d", 1}});
+  const Folder folder;
+  for (const modern_options::Configuration& c : modern_options::all()) {
+    INFO(c.name);
+    const segment_fixtures::Model m("decoder", "", c.toml);
+    const auto write = [&](const char* name) {
+      io::Metadata metadata = text::metadata_of({text::parse_tokenizer(tokenizer->serialize(), "test"), nullptr});
+      metadata[io::kFormatKey] = "1";
+      metadata[io::kConfigKey] = m.config.toml();
+      auto sink = open_sink(folder.file(name));
+      model::write_parameters(*sink, m.model->parameters(), std::move(metadata));
+    };
+    std::map<std::string, at::Tensor> sums;
+    for (const char* name : {"a", "b"}) {
+      write(name);
+      const c10::NoGradGuard no_gradient;
+      for (auto& p : m.model->parameters().all()) {
+        at::Tensor& sum = sums.try_emplace(p.name(), at::zeros(p.master().sizes(), at::kDouble)).first->second;
+        sum.add_(p.master());
+        p.master().mul_(-0.75);
+      }
+    }
+    const io::Checkpoint a(folder.file("a")), b(folder.file("b"));
+    const model::LoadedModel mean = analysis::average_checkpoints({&a, &b});
+    CHECK(mean.config.toml() == m.config.toml());
+    for (const auto& p : mean.model->parameters().all()) {
+      INFO(p.name());
+      CHECK(at::equal(p.master(), sums.at(p.name()).div(2).to(at::kFloat)));
+    }
+  }
 }
 
 TEST_CASE("averaging refuses checkpoints with different model configurations, vocabularies or parameters",

@@ -9,6 +9,7 @@
 #include "analysis/prune.h"
 #include "base/error.h"
 #include "fixtures/layers.h"
+#include "fixtures/modern_options.h"
 #include "fixtures/segments.h"
 #include "fixtures/within.h"
 
@@ -132,6 +133,16 @@ TEST_CASE("folding keeps the outputs of layers with unequal head counts, pruned 
   CHECK(folded.layer_names == std::vector<std::string>{"decoder.layers.1.self"});
   check_close(hidden_states(*folded.model), hidden_states(*two_combiners.model));
   check_refused(folded.config, *folded.model, "concatenate, mixture-of-heads");
+}
+
+TEST_CASE("with any option of modern decoders, a folded model has the outputs of the full model", "[fold]") {
+  for (const modern_options::Configuration& c : modern_options::all()) {
+    INFO(c.name);
+    const Model full("decoder", "combiner = 'alphas'\n", c.toml);
+    const auto folded = fold_model(full.config, *full.model);
+    CHECK(folded.layer_names.size() == 3);
+    check_close(hidden_states(*folded.model), hidden_states(*full.model));
+  }
 }
 
 TEST_CASE("folding a list folds the combiners after the last one without a matrix and keeps the others", "[fold]") {

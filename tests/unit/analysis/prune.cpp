@@ -10,10 +10,12 @@
 #include <catch2/catch.hpp>
 #include <numeric>
 
+#include "analysis/groups.h"
 #include "analysis/swap.h"
 #include "fixtures/combiners.h"
 #include "fixtures/folder.h"
 #include "fixtures/layers.h"
+#include "fixtures/modern_options.h"
 #include "fixtures/segments.h"
 #include "fixtures/status.h"
 #include "model/load.h"
@@ -404,6 +406,29 @@ TEST_CASE("a pruned model has the outputs of the full model with the same heads 
     const auto twice_pruned = analysis::prune_heads(reloaded.config, *reloaded.model, heads_after_second_pruning);
     CHECK((twice_pruned.model->attention_layers()[0]->layer_spec().heads == 0) == loses_all_heads);
     check_close(hidden_states(*twice_pruned.model), masked_hidden_states(*reloaded.model, heads_after_second_pruning));
+  }
+}
+
+TEST_CASE("with any option of modern decoders, a model without some heads or groups equals the model with them masked",
+          "[prune]") {
+  for (const modern_options::Configuration& c : modern_options::all()) {
+    INFO(c.name);
+    Model full("decoder", "", c.toml);
+    const auto check_cut = [&](const analysis::HeadSet& heads) {
+      const KeptHeadsByLayer kept_heads =
+          analysis::heads_after_pruning(*full.model, heads, SideSelection::whole, "test");
+      const auto expected = masked_hidden_states(*full.model, kept_heads);
+      const auto pruned = analysis::prune_heads(full.config, *full.model, kept_heads);
+      CHECK(pruned.model->parameters().num_trainable_elements() < full.model->parameters().num_trainable_elements());
+      check_close(hidden_states(*pruned.model), expected);
+    };
+    const analysis::HeadSet heads = self_heads({{0, 1}, {0, 3}, {2, 0}});
+    if (c.has_joint_heads) {
+      CHECK(contains(refusal([&] { check_cut(heads); }), "one norm ties all heads together"));
+      continue;
+    }
+    check_cut(heads);
+    check_cut(analysis::heads_of_groups(*full.model, self_heads({{0, 0}, {2, 0}}), "test"));
   }
 }
 

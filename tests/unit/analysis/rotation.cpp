@@ -11,7 +11,9 @@
 
 #include "base/error.h"
 #include "fixtures/layers.h"
+#include "fixtures/modern_options.h"
 #include "fixtures/passes.h"
+#include "fixtures/segments.h"
 #include "fixtures/status.h"
 
 using namespace mh;
@@ -179,6 +181,46 @@ TEST_CASE("swapping heads within a layer keeps its outputs if columns of W^O and
     swap_heads(stack.parameters, pairs, {true, true}, "test");
     swap_heads(stack.parameters, pairs, {false, true}, "test");
     CHECK((stack.run_layer(AttentionKind::decoder_self, 1, x) - y).abs().max().item<double>() > bound);
+  }
+}
+
+TEST_CASE("with any option of modern decoders, swapping heads or groups within a layer keeps the hidden states",
+          "[rotation]") {
+  for (const modern_options::Configuration& c : modern_options::all()) {
+    INFO(c.name);
+    const segment_fixtures::Model full("decoder", "", c.toml);
+    nn::ParameterList& parameters = full.model->parameters();
+    const auto copy_parameters = [&] {
+      std::vector<at::Tensor> copies;
+      for (const auto& p : parameters.all()) copies.push_back(p.master().detach().clone());
+      return copies;
+    };
+    const auto before = copy_parameters();
+    const auto are_restored = [&] {
+      const auto after = copy_parameters();
+      return std::equal(after.begin(), after.end(), before.begin(),
+                        [](const at::Tensor& a, const at::Tensor& b) { return at::equal(a, b); });
+    };
+    const auto expected = segment_fixtures::hidden_states(*full.model);
+    const int64_t group_size = 4 / c.key_value_heads;
+    for (const bool by_group : {false, true}) {
+      if (by_group && c.key_value_heads == 1) continue;  // the layer has one group
+      INFO("by group " << by_group);
+      // Heads 0 and 1 are in one group, unless each head is its own group.
+      const SwapOptions options{true, true, by_group ? group_size : 0};
+      const std::vector<HeadPair> pairs{head_pair(1, 0, 1, 1)}, other_layer_pairs{head_pair(0, 0, 2, 1)};
+      swap_heads(parameters, pairs, options, "test");
+      CHECK_FALSE(are_restored());
+      const auto states = segment_fixtures::hidden_states(*full.model);
+      if (c.has_options_by_index) CHECK_FALSE(segment_fixtures::close(states[0], expected[0]));
+      else segment_fixtures::check_close(states, expected);
+      swap_heads(parameters, pairs, options, "test");
+      CHECK(are_restored());
+      swap_heads(parameters, other_layer_pairs, options, "test");
+      CHECK_FALSE(segment_fixtures::close(segment_fixtures::hidden_states(*full.model)[0], expected[0]));
+      swap_heads(parameters, other_layer_pairs, options, "test");
+      CHECK(are_restored());
+    }
   }
 }
 

@@ -17,6 +17,7 @@
 #include "fixtures/corpora.h"
 #include "fixtures/folder.h"
 #include "fixtures/layers.h"
+#include "fixtures/modern_options.h"
 #include "fixtures/passes.h"
 #include "fixtures/spectra.h"
 #include "fixtures/status.h"
@@ -91,10 +92,13 @@ at::Tensor causal_attention(int64_t count, int64_t n, double scale, uint64_t see
   return at::softmax(logits.masked_fill(at::ones({n, n}, at::kBool).triu(1), -INFINITY), -1);
 }
 
-std::unique_ptr<model::LanguageModel> build_model(const std::string& attention, const std::string& lines = "") {
+// `attention`, `lines`: further lines of [attention] and [model]. `overrides`: TOML that overrides the rest.
+std::unique_ptr<model::LanguageModel> build_model(const std::string& attention, const std::string& lines = "",
+                                                  const std::string& overrides = "") {
   Config config;
   config.load_text("[model]\nlayers = 2\nwidth = 12\nffn_dim = 16\n" + lines + "[attention]\nheads = 3\n" + attention,
                    "test");
+  config.load_text(overrides, "overrides");
   auto model = model::build_language_model(model::ModelConfig::read(config), {7}, at::kCPU);
   model->parameters().initialise(3);
   c10::NoGradGuard no_gradient;
@@ -416,6 +420,38 @@ TEST_CASE("spectra of attention, logits and mixing matrices follow from the obse
     else m = full_blocks(recorder.mixing_matrices).flatten(0, 1);
     check_mean_ranks(*mixing->entries()[1], m.unsqueeze(1), bound);
     CHECK(numbers::error(mixing->entries()[1]->mean_matrix, m.to(at::kDouble).mean(0)) <= bound * numbers::max_abs(m));
+  }
+}
+
+TEST_CASE("with any option of modern decoders, spectra of attention, logits and W_O W_V equal those of the matrices",
+          "[spectrum]") {
+  c10::NoGradGuard no_gradient;
+  for (const modern_options::Configuration& c : modern_options::all()) {
+    INFO(c.name);
+    auto model = build_model("head_size = 5\n", "", c.toml);
+    const attention::LayerSpec& spec = model->attention_layers()[1]->layer_spec();
+    const MatrixRecorder recorder = record_matrices(*model, true);
+    const double bound = rounding::pass_bound(*model, 6);
+    const auto full_blocks = [](const std::vector<at::Tensor>& passes) { return at::cat(passes).narrow(0, 0, 7); };
+    check_mean_ranks(*collect_spectra(*model, "attention")->entries()[1], full_blocks(recorder.p), bound);
+    check_mean_ranks(*collect_spectra(*model, "logits")->entries()[1], full_blocks(recorder.logits), bound);
+    const auto product = collect_spectra(*model, "output-value");
+    const auto weight = [&](const char* name) {
+      return model->parameters()
+          .find(str("decoder.layers.1.self.", name, ".weight"))
+          ->master()
+          .detach()
+          .to(at::kDouble);
+    };
+    const at::Tensor v = weight("value").view({-1, spec.value_size, 12}),
+                     o = weight("output").view({12, spec.heads, spec.value_size});
+    for (int64_t h = 0; h < spec.heads; ++h) {
+      Vector values = naive_singular_values(o.select(1, h).mm(v[h * v.size(0) / spec.heads]));
+      values.resize(static_cast<size_t>(spec.value_size));
+      CHECK(product->entries()[1]->spectra.means().effective_rank[h].item<double>() ==
+            within(naive_ranks(values).effective_rank,
+                   spectra::rank_errors(values, spectra::value_errors(values, 12, 12)).effective_rank));
+    }
   }
 }
 

@@ -10,28 +10,18 @@
 #include "conversion/huggingface_folder.h"
 #include "fixtures/aten.h"
 #include "fixtures/converted_models.h"
+#include "fixtures/family_vocabularies.h"
 #include "fixtures/folder.h"
 #include "fixtures/huggingface_settings.h"
 #include "fixtures/status.h"
 #include "io/tensor_files.h"
-#include "text/json_tokenizer.h"
 
 using namespace mh;
 
 namespace {
 
-// A tokenizer with a token before each text.
-constexpr const char* kTokenizerJson = R"({"version": "1.0", "added_tokens": [
-    {"id": 1, "content": "<s>", "special": true}, {"id": 2, "content": "</s>", "special": true}],
-  "normalizer": null, "pre_tokenizer": null, "decoder": null,
-  "post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}},
-      {"Sequence": {"id": "A", "type_id": 0}}], "pair": [{"Sequence": {"id": "A", "type_id": 0}}],
-      "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}}},
-  "model": {"type": "BPE", "unk_token": "<unk>", "vocab": {"<unk>": 0, "<s>": 1, "</s>": 2, "a": 3, "b": 4, "ab": 5, "c": 6},
-      "merges": ["a b"]}})";
-
 model::LoadedModel make_model(const std::string& toml) {
-  return converted_models::random_model(std::make_unique<text::JsonTokenizer>(kTokenizerJson, "tokenizer.json"), toml);
+  return converted_models::random_model(family_vocabularies::tokenizers_of("llama").target, toml);
 }
 
 // Returns the settings of a small model of a family. `keys`: further keys of config.json.

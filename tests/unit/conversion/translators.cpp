@@ -8,26 +8,14 @@
 
 #include "conversion/huggingface_folder.h"
 #include "fixtures/aten.h"
+#include "fixtures/family_vocabularies.h"
 #include "fixtures/folder.h"
 #include "fixtures/huggingface_settings.h"
 #include "fixtures/models.h"
-#include "fixtures/sentencepiece_model.h"
-#include "text/json_tokenizer.h"
 
 using namespace mh;
 
 namespace {
-
-// The pipeline of T5 in short: pieces of a unigram model, and a token after each text.
-constexpr const char* kTokenizerJson = R"({"version": "1.0", "added_tokens": [
-    {"id": 0, "content": "<pad>", "special": true}, {"id": 1, "content": "</s>", "special": true}],
-  "normalizer": null, "pre_tokenizer": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": true},
-  "decoder": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": true},
-  "post_processor": {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A", "type_id": 0}},
-      {"SpecialToken": {"id": "</s>", "type_id": 0}}], "pair": [{"Sequence": {"id": "A", "type_id": 0}}],
-      "special_tokens": {"</s>": {"id": "</s>", "ids": [1], "tokens": ["</s>"]}}},
-  "model": {"type": "Unigram", "unk_id": 2, "byte_fallback": false,
-      "vocab": [["<pad>", 0.0], ["</s>", 0.0], ["<unk>", 0.0], ["\u2581a", -1.0], ["b", -2.0], ["\u2581", -3.0]]}})";
 
 struct Form {
   const char* type;
@@ -54,8 +42,7 @@ model::LoadedModel make_model(const Form& form) {
           : R"("d_model": 16, "d_ff": 24, "d_kv": 8, "num_layers": 1, "num_decoder_layers": 2, "num_heads": 4, )";
   model::LoadedModel loaded_model;
   loaded_model.name = "test";
-  if (is_marian) loaded_model.tokenizers = sentencepiece_model::marian_tokenizers();
-  else loaded_model.tokenizers.target = std::make_unique<text::JsonTokenizer>(kTokenizerJson, "tokenizer.json");
+  loaded_model.tokenizers = family_vocabularies::tokenizers_of(form.type);
   loaded_model.config = models::parse_model_config(
       huggingface::toml_of(huggingface_settings::settings_from(form.type, "{" + sizes + form.keys + "}")));
   loaded_model.model =

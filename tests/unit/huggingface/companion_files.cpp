@@ -83,6 +83,25 @@ TEST_CASE("a folder without companions gives none, and files that multihead does
   CHECK(folder_with(R"({"config.json": {"eos_token_id": [7, 8]}})").config.at("eos_token_id") == 2);
 }
 
+TEST_CASE("the tokens that end a text come from generation_config.json, and without it from config.json",
+          "[huggingface]") {
+  const auto ids = [](const std::string& companions) { return end_token_ids(companions, "test"); };
+  using Ids = std::vector<int32_t>;
+  CHECK(ids("").empty());
+  CHECK(ids(R"({"generation_config.json": {"temperature": 1}, "chat_template.jinja": "x"})").empty());
+  CHECK(ids(R"({"generation_config.json": {"eos_token_id": 2}})") == Ids{2});
+  CHECK(
+      ids(R"({"generation_config.json": {"eos_token_id": [128001, 128009]}, "config.json": {"eos_token_id": [3]}})") ==
+      Ids{128001, 128009});
+  CHECK(ids(R"({"generation_config.json": {"eos_token_id": null}, "config.json": {"eos_token_id": [3, 7]}})") ==
+        Ids{3, 7});
+  for (const char* value : {"-1", R"("</s>")", "[2, -3]", "[2, null]", "2147483648", "1.5", "{}"}) {
+    INFO(value);
+    CHECK_THROWS_WITH(ids(str(R"({"generation_config.json": {"eos_token_id": )", value, "}}")),
+                      Catch::Contains("test: generation_config.json: eos_token_id: expected the id of a token"));
+  }
+}
+
 TEST_CASE("companions are limited in size, and damaged files are refused", "[huggingface]") {
   const Folder folder;
   write_file_atomically(folder.file("chat_template.jinja"), std::string(kMaxCompanionBytes + 1, 'x'));

@@ -258,7 +258,7 @@ TEST_CASE("nll and greedily generated text on a GPU agree with the CPU", "[devic
   options.length = 20, options.temperature = 0;
   std::vector<int32_t> generated[2];
   for (int i = 0; i < 2; ++i)
-    search::generate(i == 0 ? *cpu_model : *gpu_model, {{0, 3, 4}}, 0, options,
+    search::generate(i == 0 ? *cpu_model : *gpu_model, {{0, 3, 4}}, {}, options,
                      [&](size_t, const std::vector<int32_t>& tokens) { generated[i] = tokens; });
   CHECK(generated[0] == generated[1]);
 }

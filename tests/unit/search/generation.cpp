@@ -42,9 +42,10 @@ std::unique_ptr<model::LanguageModel> build(const std::string& toml) {
 }
 
 // Returns the texts of all prompts, in the order of the calls of on_text, which must be the order of the prompts.
-Texts generate_texts(model::LanguageModel& model, const Texts& prompts, const GenerationOptions& options) {
+Texts generate_texts(model::LanguageModel& model, const Texts& prompts, const GenerationOptions& options,
+                     const std::vector<int32_t>& end_ids = {kEndId}) {
   Texts texts;
-  generate(model, prompts, kEndId, options, [&](size_t prompt, const std::vector<int32_t>& tokens) {
+  generate(model, prompts, end_ids, options, [&](size_t prompt, const std::vector<int32_t>& tokens) {
     CHECK(prompt == texts.size() / static_cast<size_t>(options.samples));
     texts.push_back(tokens);
   });
@@ -181,6 +182,27 @@ TEST_CASE("with stop_at_end a text ends with its first end token, and the other 
     options.batch = batch;
     CHECK(generate_texts(*model, kPrompts, options) == expected);
   }
+}
+
+TEST_CASE("with stop_at_end a text ends with the first of several end tokens", "[generation]") {
+  const auto model = build(kLlama);
+  GenerationOptions options;
+  options.length = 20, options.samples = 4;
+  Texts expected = generate_texts(*model, kPrompts, options);
+  const std::vector<int32_t> end_ids{7, kEndId, 7, 13, 1000};  // the model has no token 1000
+  std::set<int32_t> last_tokens;
+  for (auto& text : expected) {
+    const auto end = std::find_first_of(text.begin(), text.end(), end_ids.begin(), end_ids.end());
+    if (end == text.end()) continue;
+    text.erase(end + 1, text.end());
+    last_tokens.insert(text.back());
+  }
+  CHECK(last_tokens.size() == 3);
+  options.stop_at_end = true;
+  CHECK(generate_texts(*model, kPrompts, options, end_ids) == expected);
+  options.stop_at_end = false;
+  for (const auto& text : generate_texts(*model, kPrompts, options, end_ids))
+    CHECK(static_cast<int64_t>(text.size()) == options.length);
 }
 
 TEST_CASE("no prompts give no texts, and logits that are not finite are an error", "[generation]") {

@@ -8,9 +8,11 @@
 #include <cmath>
 #include <map>
 
+#include "base/file.h"
 #include "base/json_types.h"
 #include "base/text.h"
 #include "base/unicode.h"
+#include "fixtures/folder.h"
 #include "fixtures/status.h"
 #include "fixtures/within.h"
 #include "text/byte_bpe.h"
@@ -450,6 +452,63 @@ TEST_CASE("tokens around a text follow the post-processor and the settings", "[t
   json["added_tokens"].push_back({{"id", 258}, {"content", "</s>"}, {"special", true}});
   CHECK(tokenizer_of(std::nullopt, std::nullopt).begin_id() == -1);
   CHECK(tokenizer_of(std::nullopt, std::nullopt).end_id() == 258);
+}
+
+TEST_CASE("vocab.json and merges.txt without tokenizer.json are read by the class of the tokenizer",
+          "[tokenizer-json]") {
+  Folder folder;
+  const auto write = [&](const char* name, const std::string& text) { write_file_atomically(folder.file(name), text); };
+  Json vocabulary = byte_level_json()["model"]["vocab"];
+  for (const char* piece : {"12", "\u0120a", "aa"}) vocabulary[piece] = vocabulary.size();
+  write("vocab.json", vocabulary.dump());
+  write("merges.txt", "#version: 0.2\n1 2\n\u0120 a\na a\n");
+  const std::string tokens =
+      R"("added_tokens_decoder": {"259": {"content": "<|endoftext|>", "special": true}, "260": {"content": "<tool>"},)"
+      R"( "261": {"content": "</s>", "special": true}})";
+  const auto read = [&](const std::string& config) {
+    write("tokenizer_config.json", "{" + config + "}");
+    return read_tokenizer_folder(folder.path.string());
+  };
+  const std::string qwen2 = R"("tokenizer_class": "Qwen2Tokenizer", )" + tokens;
+  // Qwen 2 divides numbers into digits, keeps a punctuation mark with the letters after it, and composes characters.
+  const std::string text = "12 a.a\u0301 <tool></s>";
+  const auto tokenizer = read(qwen2);
+  CHECK(tokenizer->type() == "tokenizer-json");
+  CHECK(tokenizer->size() == 262);
+  CHECK(tokenizer->end_of_line_id() == 259);
+  CHECK(tokenizer->begin_id() == -1);
+  CHECK(encode(*tokenizer, text) == TokenIds{'1', '2', 257, '.', 0xC3, 0xA1, ' ', 260, '<', '/', 's', '>'});
+  CHECK(tokenizer->decode(encode(*tokenizer, "a\n12")) == "a\n12");
+  CHECK(read(qwen2 + R"(, "eos_token": "</s>")")->end_of_line_id() == 261);
+  CHECK(parse_tokenizer(tokenizer->serialize(), "copy")->serialize() == tokenizer->serialize());
+  CHECK(read_tokenizer_json(tokenizer_json_text(*tokenizer), "copy")->serialize() == tokenizer->serialize());
+  // GPT-2 keeps numbers and does not normalise.
+  const auto gpt2 = read(R"("tokenizer_class": "GPT2Tokenizer", )" + tokens);
+  CHECK(gpt2->type() == "byte-bpe");
+  CHECK(encode(*gpt2, "12 a") == TokenIds{256, 257});
+  CHECK(read(tokens)->type() == "byte-bpe");
+  // OPT has GPT-2's words and other tokens around a text.
+  const auto opt =
+      read(R"("tokenizer_class": "GPT2Tokenizer", "add_bos_token": true, "bos_token": "</s>", "eos_token": "</s>", )" +
+           tokens);
+  CHECK(opt->type() == "tokenizer-json");
+  CHECK(opt->begin_id() == 261);
+  CHECK(opt->end_id() == 261);
+  CHECK(encode(*opt, text) == TokenIds{256, 257, '.', 'a', 0xCC, 0x81, ' ', 260, '<', '/', 's', '>'});
+  CHECK(read(R"("add_bos_token": true, )" + tokens)->begin_id() == 259);
+  CHECK(read(R"("eos_token": "</s>", )" + tokens)->begin_id() == -1);
+  // Without the class, model_type of config.json states it.
+  write("config.json", R"({"model_type": "qwen2"})");
+  CHECK(read(tokens)->serialize() == tokenizer->serialize());
+  CHECK_THROWS_WITH(read(R"("tokenizer_class": "RobertaTokenizer", )" + tokens),
+                    Catch::Contains("tokenizer_class: expected GPT2Tokenizer, GPT2TokenizerFast, Qwen2Tokenizer") &&
+                        Catch::Contains("found RobertaTokenizer; copy tokenizer.json"));
+  write("config.json", R"({"tokenizer_class": "CodeGenTokenizer"})");
+  CHECK_THROWS_WITH(read(tokens), Catch::Contains("found CodeGenTokenizer"));
+  CHECK_THROWS_WITH(read_byte_bpe_folder(folder.path.string()), Catch::Contains("found CodeGenTokenizer"));
+  CHECK(status_of([&] { read(qwen2 + R"(, "add_prefix_space": true)"); }) == 3);
+  CHECK(status_of([&] { read(qwen2 + R"(, "eos_token": "<nowhere>")"); }) == 3);
+  CHECK(status_of([&] { read(R"("tokenizer_class": "Qwen2Tokenizer")"); }) == 3);  // no token ends a text
 }
 
 TEST_CASE("a vocabulary file restores a tokenizer of tokenizer.json", "[tokenizer-json]") {

@@ -5,6 +5,7 @@
 
 #include "attention/layer.h"
 #include "base/error.h"
+#include "fixtures/modern_options.h"
 #include "fixtures/rounding.h"
 #include "fixtures/runs.h"
 #include "fixtures/status.h"
@@ -59,6 +60,21 @@ TEST_CASE("resume of a run with any training method gives bit-identical weights"
     auto uninterrupted = train_in_folder(folder, name, add_length(extra_toml, 16));
     train_in_folder(folder, name + "-halves", add_length(extra_toml, 9));
     auto resumed = train_in_folder(folder, name + "-halves", add_length(extra_toml, 16), true);
+    for (auto& p : uninterrupted.model->parameters().all()) {
+      INFO(p.name());
+      CHECK(at::equal(p.master(), find(resumed, p.name())));
+    }
+  }
+}
+
+TEST_CASE("resume of a run with any option of modern decoders gives bit-identical weights", "[procedures]") {
+  Folder folder;
+  write_text(folder.file("t.mhs"), repeating_tokens(400));
+  for (const modern_options::Configuration& c : modern_options::all()) {
+    INFO(c.name);
+    auto uninterrupted = train_in_folder(folder, c.name, add_length(c.toml, 3));
+    train_in_folder(folder, c.name + ", halves", add_length(c.toml, 1));
+    auto resumed = train_in_folder(folder, c.name + ", halves", add_length(c.toml, 3), true);
     for (auto& p : uninterrupted.model->parameters().all()) {
       INFO(p.name());
       CHECK(at::equal(p.master(), find(resumed, p.name())));

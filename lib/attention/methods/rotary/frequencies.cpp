@@ -57,6 +57,13 @@ at::Tensor longrope_frequencies(const RotaryOptions& o, int64_t rotary_size, int
   return (at::tensor(factors, at::kDouble).to(at::kFloat) * powers(o, rotary_size)).reciprocal();
 }
 
+at::Tensor proportional_frequencies(const RotaryOptions& o, int64_t rotary_size) {
+  const int64_t num_rotated = (o.size > 0 ? o.size : rotary_size) / 2;
+  const at::Tensor frequencies = powers(o, rotary_size).reciprocal();
+  frequencies.narrow(0, num_rotated, rotary_size / 2 - num_rotated).zero_();
+  return frequencies;
+}
+
 }  // namespace
 
 bool depends_on_length(const RotaryOptions& o) {
@@ -83,6 +90,8 @@ at::Tensor rotary_frequencies(const RotaryOptions& o, int64_t rotary_size, int64
       return yarn_frequencies(o, rotary_size);
     case RotaryScaling::longrope:
       return longrope_frequencies(o, rotary_size, length);
+    case RotaryScaling::proportional:
+      return proportional_frequencies(o, rotary_size);
   }
   return powers(o, rotary_size).reciprocal();
 }

@@ -9,12 +9,14 @@
 //   yarn      w_i (1 - ramp_i) + w_i / s · ramp_i,  ramp_i = clamp((i - low) / (high - low), 0, 1),
 //             low and high the indices c(beta_fast) and c(beta_slow),  c(ρ) = r ln(L0 / (2π ρ)) / (2 ln base)
 //   longrope  w_i / f_i, f the list short_factors if n <= L0, otherwise long_factors
+//   proportional  w_i for i < `size` / 2, otherwise 0, where r is the head size
 //
 // yarn and longrope also multiply cosines and sines by attention_factor(). The arithmetic is fp32 with fp32 powers, in
 // the order in which transformers computes it, so that the angles have the same bits: in double precision, an angle
 // would differ by about 1e-7 of its size, which is visible beyond a few thousand positions.
 //
-// Sources: Su et al. 2021 (RoFormer), Peng et al. 2023 (YaRN), Ding et al. 2024 (LongRoPE), Llama Team 2024 (Llama 3).
+// Sources: Su et al. 2021 (RoFormer), Peng et al. 2023 (YaRN), Ding et al. 2024 (LongRoPE), Llama Team 2024 (Llama 3);
+// proportional: the layers without a window of Gemma 4.
 #pragma once
 
 #include <ATen/core/Tensor.h>

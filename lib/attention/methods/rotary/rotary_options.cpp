@@ -10,9 +10,13 @@
 namespace mh::attention {
 
 const std::vector<std::pair<RotaryScaling, std::string>>& rotary_scaling_names() {
-  static const std::vector<std::pair<RotaryScaling, std::string>> names{
-      {RotaryScaling::none, "none"},     {RotaryScaling::linear, "linear"}, {RotaryScaling::dynamic, "dynamic"},
-      {RotaryScaling::llama3, "llama3"}, {RotaryScaling::yarn, "yarn"},     {RotaryScaling::longrope, "longrope"}};
+  static const std::vector<std::pair<RotaryScaling, std::string>> names{{RotaryScaling::none, "none"},
+                                                                        {RotaryScaling::linear, "linear"},
+                                                                        {RotaryScaling::dynamic, "dynamic"},
+                                                                        {RotaryScaling::llama3, "llama3"},
+                                                                        {RotaryScaling::yarn, "yarn"},
+                                                                        {RotaryScaling::longrope, "longrope"},
+                                                                        {RotaryScaling::proportional, "proportional"}};
   return names;
 }
 
@@ -23,7 +27,8 @@ void RotaryOptions::describe(Fields& f) {
   f.choice("scaling", scaling, rotary_scaling_names(),
            "change of the frequencies for longer texts than in training; linear: division by the factor; dynamic: a "
            "base that grows with the length of the input (NTK); llama3, yarn: division of low frequencies only; "
-           "longrope: division by a list of factors");
+           "longrope: division by a list of factors; proportional: frequencies base^(-2i/head_size) of pairs (i, i + "
+           "head_size/2), of which the first size/2 pairs rotate");
   f.field("factor", factor, "factor by which the scaling extends the length; 0: not set", or_unset(0, at_least(1)));
   f.field("original_length", original_length,
           "number of positions of the texts in training, for the scalings dynamic, llama3, yarn and longrope; 0: not "
@@ -59,11 +64,12 @@ void RotaryOptions::check(const LayerSpec& layer_spec) const {
     refuse_usage(str(layer_spec.name, ", attention.rotary.", key), expected, found, advice);
   };
   const int64_t head_size = layer_spec.key_size, r = rotary_size(head_size);
-  if (r > head_size)
-    refuse("size", str("at most ", head_size, ", the head size"), str(r),
+  if (size > head_size)
+    refuse("size", str("at most ", head_size, ", the head size"), str(size),
            "set attention.rotary.size to at most this size");
-  if (r % 2 != 0)
-    refuse("size", "an even number, since elements rotate in pairs", size > 0 ? str(r) : str(r, ", the head size"),
+  if (size % 2 != 0 || r % 2 != 0)
+    refuse("size", "an even number, since elements rotate in pairs",
+           size % 2 != 0 ? str(size) : str(r, ", the head size"),
            "set attention.rotary.size or attention.head_size to an even number");
 
   const RotaryOptions defaults;

@@ -11,7 +11,7 @@
 namespace mh::attention {
 
 // The change of the frequencies for texts that are longer than the texts in training.
-enum class RotaryScaling { none, linear, dynamic, llama3, yarn, longrope };
+enum class RotaryScaling { none, linear, dynamic, llama3, yarn, longrope, proportional };
 
 // Returns the name of each scaling in configurations.
 const std::vector<std::pair<RotaryScaling, std::string>>& rotary_scaling_names();
@@ -30,8 +30,11 @@ struct RotaryOptions : OptionsOf<RotaryOptions> {
   std::vector<double> short_factors, long_factors;
   void describe(Fields& f) override;
 
-  // Returns r, the number of elements of a head that rotate: `size`, or the head size if `size` is 0.
-  int64_t rotary_size(int64_t head_size) const { return size > 0 ? size : head_size; }
+  // Returns r, the number of elements of a head that form pairs: `size`, or the head size if `size` is 0 or the scaling
+  // is proportional.
+  int64_t rotary_size(int64_t head_size) const {
+    return size > 0 && scaling != RotaryScaling::proportional ? size : head_size;
+  }
   // Throws Error(usage) if the options contradict each other or the head size, or if the scaling lacks an option.
   void check(const LayerSpec& layer_spec) const;
 };

@@ -113,7 +113,8 @@ std::shared_ptr<RotaryTable> shared_rotary_table(const RotaryOptions& options, i
   lister.section("", copy);
   std::string key = str(rotary_size, ' ', device.str());
   for (const auto& field : lister.descriptions())
-    if (field.key != "size") key += str(' ', field.key, '=', field.value);
+    if (field.key != "size" || options.scaling == RotaryScaling::proportional)
+      key += str(' ', field.key, '=', field.value);
   SharedTables& shared = all_shared_tables();
   const std::lock_guard lock(shared.mutex);
   auto& table = shared.tables[key];

@@ -37,8 +37,9 @@ std::vector<RotaryOptions> options_of_all_scalings(int64_t r, double factor) {
   for (const auto& [scaling, name] : rotary_scaling_names()) {
     RotaryOptions o;
     o.scaling = scaling;
-    if (scaling != RotaryScaling::none) o.factor = factor;
-    if (scaling != RotaryScaling::none && scaling != RotaryScaling::linear) o.original_length = 16;
+    const bool has_factor = scaling != RotaryScaling::none && scaling != RotaryScaling::proportional;
+    if (has_factor) o.factor = factor;
+    if (has_factor && scaling != RotaryScaling::linear) o.original_length = 16;
     if (scaling == RotaryScaling::longrope)
       o.short_factors.assign(static_cast<size_t>(r / 2), 1), o.long_factors.assign(static_cast<size_t>(r / 2), factor);
     all.push_back(o);
@@ -89,6 +90,8 @@ double exact_frequency(const RotaryOptions& o, int64_t r, int64_t length, int64_
     }
     case RotaryScaling::longrope:
       return w / (length > o.original_length ? o.long_factors : o.short_factors)[static_cast<size_t>(i)];
+    case RotaryScaling::proportional:
+      return o.size == 0 || i < o.size / 2 ? w : 0;
   }
   return w;
 }
@@ -167,6 +170,7 @@ TEST_CASE("frequencies of every scaling equal the formulas in double precision",
       o.base = static_cast<double>(pick(5, 500000));
       o.truncate = *rc::gen::arbitrary<bool>();
       if (o.original_length > 0) o.original_length = pick(2, 10000);
+      if (o.scaling == RotaryScaling::proportional) o.size = 2 * pick(0, r / 2);
       const at::Tensor frequencies = rotary_frequencies(o, r, length);
       RC_ASSERT(frequencies.scalar_type() == at::kFloat);
       RC_ASSERT(frequencies.numel() == r / 2);
@@ -217,6 +221,29 @@ TEST_CASE("frequencies and factors of published models have their published numb
   RotaryOptions longrope;
   longrope.scaling = RotaryScaling::longrope, longrope.factor = 32, longrope.original_length = 4096;
   CHECK(attention::attention_factor(longrope) == rounding::fp64(std::sqrt(1 + 5.0 / 12), 8));
+}
+
+TEST_CASE("proportional frequencies have exponents relative to the head size, and are 0 past the rotated part",
+          "[rotary]") {
+  RotaryOptions o;
+  o.scaling = RotaryScaling::proportional, o.base = 1e6, o.size = 4;
+  CHECK(o.rotary_size(16) == 16);
+  const at::Tensor frequencies = rotary_frequencies(o, 16, 1);
+  CHECK(frequencies.numel() == 8);
+  CHECK(frequencies[0].item<double>() == 1);
+  CHECK(frequencies[1].item<double>() == rounding::printed(0.177828, 6));  // 10^(-6 * 2 / 16)
+  CHECK(at::equal(frequencies.narrow(0, 2, 6), at::zeros({6})));
+  const auto table = shared_rotary_table(o, 16, at::kCPU);
+  o.size = 6;
+  CHECK(shared_rotary_table(o, 16, at::kCPU) != table);
+  // The elements 2 to 7 and 10 to 15 of a head stay unchanged, whatever the position.
+  c10::NoGradGuard no_gradient;
+  const at::Tensor x = normal({1, 1, 5, 16}, 1);
+  const RotaryRows rows = table->rows({0, 5, 5});
+  const at::Tensor rotated = rotate({x, x, x}, rows, rows).q;
+  for (const int64_t first : {2, 10}) CHECK(at::equal(rotated.narrow(3, first, 6), x.narrow(3, first, 6)));
+  for (const int64_t first : {0, 8})
+    CHECK_FALSE(at::equal(rotated.select(2, 1).narrow(2, first, 2), x.select(2, 1).narrow(2, first, 2)));
 }
 
 TEST_CASE("every scaling with the factor 1 leaves frequencies and attention factor unchanged", "[rotary]") {
@@ -395,6 +422,7 @@ TEST_CASE("rotary layers match a naive reference for every scaling, memories wit
     const int64_t batch = pick(1, 3), queries = pick(1, 7), dk = pick(4, 9), r = 2 * pick(2, dk / 2), d = pick(1, 8);
     auto all_options = options_of_all_scalings(r, 1 + 0.5 * static_cast<double>(pick(1, 9)));
     RotaryOptions o = all_options[static_cast<size_t>(pick(0, static_cast<int64_t>(all_options.size()) - 1))];
+    if (dk % 2 != 0 && o.scaling == RotaryScaling::proportional) o = RotaryOptions();
     o.size = r;
     o.base = 100;
     if (o.original_length > 0) o.original_length = pick(2, 9);
@@ -423,7 +451,8 @@ TEST_CASE("gradients of rotary layers equal finite differences of a naive refere
   for (const RotaryOptions& scaled_options : options_of_all_scalings(4, 2)) {
     RotaryOptions o = scaled_options;
     o.size = 4, o.base = 50;
-    Layer l(str("heads = 2\nhead_size = 5\n", rotary_lines(o)), 4, 5);
+    const int64_t head_size = o.scaling == RotaryScaling::proportional ? 6 : 5;
+    Layer l(str("heads = 2\nhead_size = ", head_size, "\n", rotary_lines(o)), 4, 5);
     const at::Tensor inputs = normal({2, 5, 4}, 7);
     layers::check_gradients(
         l, inputs, [&](const at::Tensor& x, Observer* observer) { return l(x, x, causal_mask(), {}, observer); },
@@ -604,6 +633,17 @@ TEST_CASE("options of rotary positions that contradict each other are refused", 
     CHECK_THAT(refusal_of(option), Contains("expected the default with attention.rotary.scaling=none"));
   CHECK_THAT(refusal_of("scaling = 'llama3'\nfactor = 2\noriginal_length = 8\nlow_factor = 4\n"),
              Contains("attention.rotary.high_factor: expected a number above attention.rotary.low_factor, 4"));
+  CHECK(refusal_of("scaling = 'proportional'\nsize = 4\n").empty());
+  CHECK_THAT(refusal_of("scaling = 'proportional'\nsize = 8\n"),
+             Contains("expected at most 6, the head size; found 8"));
+  CHECK_THAT(refusal_of("scaling = 'proportional'\nsize = 3\n"), Contains("expected an even number"));
+  CHECK_THAT(refusal_of("scaling = 'proportional'\nfactor = 2\n"), Contains("leave attention.rotary.factor out"));
+  CHECK_THAT(
+      refusal([] {
+        Layer("heads = 2\nhead_size = 5\ntransform = ['rotary']\nrotary.scaling = 'proportional'\nrotary.size = 4\n", 8,
+              1);
+      }),
+      Contains("found 5, the head size"));
   CHECK_THAT(refusal_of(yarn + "beta_slow = 40\n"),
              Contains("attention.rotary.beta_fast: expected a number of at least"));
   CHECK_THAT(refusal_of(yarn + "base = 1\n"), Contains("attention.rotary.base: expected a number above 1"));
