@@ -20,12 +20,11 @@ void MetricOption::add_to(CLI::App& app) {
     names.push_back(score.name);
     if (!score.needs_decoding) example_scores.push_back(score.name);
   }
-  app.add_option("--metric", name_,
-                 str("evaluation metric: perplexity; ", join_alternatives(task::decoded_score_names()),
-                     " for a shard of pairs; for a shard of examples, a score of the task: ",
-                     join(example_scores, ", "), " [perplexity]"))
-      ->type_name("WHAT")
-      ->check(one_of(names));
+  option_ = app.add_option("--metric", name_,
+                           str("evaluation metric: perplexity; ", join_alternatives(task::decoded_score_names()),
+                               " for a shard of pairs; for a shard of examples, a score of the task: ",
+                               join(example_scores, ", "), " [perplexity]"));
+  option_->type_name("WHAT")->check(one_of(names));
   fields_ = std::make_unique<CommandLineFields>(app);
   fields_->declare(*this);
 }

@@ -14,7 +14,8 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace mh {
 
@@ -25,6 +26,7 @@ class MetricOption {
   // Reads the values of the options after parsing. Throws Error(usage) if options of decoding contradict each other or
   // are used with a metric that needs no decoding.
   void store_values();
+  CLI::Option* option() const { return option_; }           // --metric
   const std::string& name() const { return name_; }         // name of the metric and of its table column
   std::string title() const { return score_spec().label; }  // title of the metric's axis in plots
   bool is_perplexity() const { return name_ == kPerplexity; }
@@ -50,6 +52,7 @@ class MetricOption {
   task::EvaluationOptions evaluation_options() const;
   task::ScoreSpec score_spec() const { return task::score_spec(name_); }
 
+  CLI::Option* option_ = nullptr;
   std::string name_ = kPerplexity;
   task::DecodingOptions decoding_;
   std::unique_ptr<CommandLineFields> fields_;  // options of decoding

@@ -6,13 +6,26 @@ expect 2 mh-train --dry-run --out run
 expect 2 mh-train --dry-run --threads 0
 expect 2 mh-finetune --init m --dry-run --seeds 1
 expect 2 mh-finetune --init m --train t.mhs --out run --format json
+# Options of the choice of heads, and of passes of the model.
+expect 2 mh-swap m --mode hard --unit head --data d -o x
+expect 2 mh-swap m --mode random --t-max 0 -o x
+expect 2 mh-swap m --pairs decoder.self:0.0-1.0 --precision fp32 -o x
+expect 2 mh-swap m --pairs decoder.self:0.0-1.0 --attention auto --dry-run
+for option in "--precision fp32" "--attention auto" "--set model.norm_epsilon=1e-5"; do expect 2 mh-spectrum m --of alphas $option; done
 # Seeds without a sample or other random numbers.
+expect 2 mh-swap m --mode hard --data d --seed 1 -o x
+expect 2 mh-swap report m d --seed 1
 expect 2 mh-prune scan m d --seed 1
 expect 2 mh-prune rank --by taylor,ablation --blocks 0 --seed 1 m d
 expect 2 mh-prune curve --by taylor --seed 1 m d
 expect 2 mh-prune cut m --by taylor --data d --count 1 --seed 1 -o x
+expect 2 mh-spectrum m d --blocks 0 --seed 1
+expect 2 mh-spectrum experts m d --blocks 0 --seed 1
 # Options of a table in whose place a plot is drawn, or of another table.
 expect 2 mh-prune rank --by taylor --plot - --format table m d
 expect 2 mh-prune rank --by taylor --plot - --per-layer m d
 expect 2 mh-prune curve --by taylor --plot - --format json m d
+expect 2 mh-spectrum m d --plot - --format table
+expect 2 mh-spectrum m d --plot - --summary
+expect 2 mh-spectrum experts m d --metric perplexity
 [ ! -e x ] && [ ! -e run ] || fail "expected no output after an error; found one"
