@@ -19,6 +19,10 @@ class Option;
 
 namespace mh {
 
+// Calls options.check(), and throws Error(usage) for a --smooth-value that the method of --smooth does not use,
+// whatever the value. `fields`: the options of `options` on the command line.
+void check_bleu_options(const CommandLineFields& fields, const metrics::BleuOptions& options);
+
 class MetricOption {
  public:
   // Adds --metric and the options of decoding.

@@ -28,4 +28,13 @@ expect 2 mh-prune curve --by taylor --plot - --format json m d
 expect 2 mh-spectrum m d --plot - --format table
 expect 2 mh-spectrum m d --plot - --summary
 expect 2 mh-spectrum experts m d --metric perplexity
+# Options of sampling without random numbers, of scores in whose place predictions are printed, and of smoothing without a value.
+expect 2 mh-eval generate m --temperature 0 --seed 1
+expect 2 mh-eval generate m --temperature 0 --top-k 0
+expect 2 mh-eval translate m text --samples 2 --temperature 0 --top-k 5
+expect 2 mh-eval m d --predictions - --format table
+expect 2 mh-eval m d --best-answers - --format json
+expect 2 mh-eval m d --smooth-value 0
+expect 2 mh-eval bleu hyp ref --smooth none --smooth-value 0
+expect 2 mh-prune scan --metric bleu --smooth-value 0 m d
 [ ! -e x ] && [ ! -e run ] || fail "expected no output after an error; found one"
