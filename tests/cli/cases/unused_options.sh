@@ -37,4 +37,15 @@ expect 2 mh-eval m d --best-answers - --format json
 expect 2 mh-eval m d --smooth-value 0
 expect 2 mh-eval bleu hyp ref --smooth none --smooth-value 0
 expect 2 mh-prune scan --metric bleu --smooth-value 0 m d
+# Options of the type or the source of a vocabulary, and of files with labels.
+printf 'a\n' > text
+mh-prep vocab -q --type byte text -o byte.v
+expect 2 mh-prep vocab --type word --strip-accents auto text
+expect 2 mh-prep vocab --type bpe --size 50 --min-count 1 text
+expect 2 mh-prep vocab --type byte --crlf refuse text
+expect 2 mh-prep vocab --type wordpiece --from vocab.txt --min-count 1
+expect 2 mh-prep vocab --type wordpiece --from vocab.txt --crlf normalise
+expect 2 mh-prep lm --vocab byte.v --crlf refuse text
+expect 2 mh-prep mlm --vocab v --strip-accents auto text
+expect 2 mh-prep examples --vocab v --text a --labels no,yes --malformed drop f
 [ ! -e x ] && [ ! -e run ] || fail "expected no output after an error; found one"
