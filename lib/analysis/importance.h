@@ -38,6 +38,8 @@ class ImportanceMeasure {
   // Returns whether compute_scores() reads the masters of parameters, which a model that was loaded for evaluation in
   // bf16 lacks (model::Masters::absent).
   virtual bool reads_masters() const { return false; }
+  // Returns whether compute_scores() draws random numbers from the seed of the sample, AnalysisInput::scoring_options.
+  virtual bool uses_seed() const { return false; }
   // Returns the scores of all heads. The default runs the model over the text with the observer of make_observer().
   virtual std::map<AttentionKind, LayerScores> compute_scores(const AnalysisInput& input) const;
 

@@ -52,7 +52,7 @@ void BleuOptions::describe(Fields& f) {
 
 void BleuOptions::check(const std::string& section) const {
   const auto name = [&](const char* field) { return field_name(section, field); };
-  if (smoothing_value > 0 && !takes_value(smoothing))
+  if (smoothing_value > 0 && !uses_smoothing_value())
     refuse_usage(
         name("smooth_value"), str("0, unless ", name("smooth"), " is floor or add-k"),
         str(smoothing_value, ", with the ", smoothing == BleuOptions{}.smoothing ? "default method " : "method ",
@@ -62,6 +62,8 @@ void BleuOptions::check(const std::string& section) const {
     refuse_usage(name("compound_split"), "a tokeniser that produces whole words, such as 13a", "the tokeniser char",
                  str("set another tokeniser with ", name("tokenize"), ", or leave ", name("compound_split"), " out"));
 }
+
+bool BleuOptions::uses_smoothing_value() const { return takes_value(smoothing); }
 
 BleuStatistics& BleuStatistics::operator+=(const BleuStatistics& other) {
   num_sentences += other.num_sentences;

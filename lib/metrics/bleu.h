@@ -47,6 +47,7 @@ struct BleuOptions {
   // Throws Error(usage) for options that contradict each other. `section`: section of the options, for messages; empty:
   // they are options of the command line.
   void check(const std::string& section = "") const;
+  bool uses_smoothing_value() const;  // whether `smoothing` is a method with a value
 };
 
 struct BleuStatistics {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/config.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -195,58 +196,57 @@ std::unique_ptr<Tokenizer> make_sentencepiece_vocabulary(const VocabularyOptions
 
 }  // namespace
 
+std::vector<VocabularyOptions::UnusedOption> VocabularyOptions::unused_options() const {
+  const std::string wordpiece = WordPieceTokenizer::kType, byte_bpe = ByteBpeTokenizer::kType;
+  const std::vector<std::string> sentencepiece_types{"bpe", "unigram"};
+  // The types that use each option, by its key.
+  const std::vector<std::pair<std::string, std::vector<std::string>>> types_by_key{
+      {"size", {"word", "char", "bpe", "unigram", "subword-nmt", wordpiece, byte_bpe}},
+      {"min_count", {"word", "char", "subword-nmt", wordpiece, byte_bpe}},
+      {"character_coverage", sentencepiece_types},
+      {"byte_fallback", sentencepiece_types},
+      {"threads", sentencepiece_types},
+      {"merges", {"subword-nmt"}},
+      {"codes", {"subword-nmt"}},
+      {"from", {wordpiece, byte_bpe, JsonTokenizer::kType}},
+      {"cased", {wordpiece}},
+      {"strip_accents", {wordpiece}},
+      {"alphabet", {wordpiece}}};
+  std::vector<UnusedOption> unused;
+  for (const auto& [key, types] : types_by_key)
+    if (std::find(types.begin(), types.end(), type) == types.end())
+      unused.push_back({key, "--type " + join_alternatives(types),
+                        found_value("--type " + type, "--type " + VocabularyOptions().type)});
+    else if (!source_path.empty() && (key == "alphabet" || key == "min_count"))
+      unused.push_back({key, "--size, to learn a vocabulary", "--from, to convert a vocabulary"});
+  return unused;
+}
+
 void VocabularyOptions::check() const {
-  const VocabularyOptions defaults;
-  const bool is_sentencepiece = type == "bpe" || type == "unigram";
-  auto refuse = [&](const char* option, const char* types) {
-    refuse_usage(option, std::string("--type ") + types, found_value("--type " + type, "--type " + defaults.type),
-                 str("leave ", option, " out"));
-  };
-  if (type == JsonTokenizer::kType) {
-    if (source_path.empty())
-      refuse_usage("--type tokenizer-json", "--from, a tokenizer.json or a model folder", "no --from",
-                   "give --from PATH and no text files, since mh-prep does not learn vocabularies of this type");
-    if (max_size != 0) refuse("--size", "word, char, bpe, unigram, subword-nmt, wordpiece or byte-bpe");
-    if (min_count != defaults.min_count) refuse("--min-count", "word, char, subword-nmt, wordpiece or byte-bpe");
-  }
-  if (!is_sentencepiece && character_coverage != defaults.character_coverage)
-    refuse("--character-coverage", "bpe or unigram");
-  if (!is_sentencepiece && byte_fallback) refuse("--byte-fallback", "bpe or unigram");
-  if (!is_sentencepiece && num_threads != 0) refuse("--threads", "bpe or unigram");
-  if (is_sentencepiece || type == "byte")
-    if (min_count != defaults.min_count) refuse("--min-count", "word, char, subword-nmt, wordpiece or byte-bpe");
-  if (type != "subword-nmt") {
-    if (num_merges != defaults.num_merges) refuse("--merges", "subword-nmt");
-    if (!codes_path.empty()) refuse("--codes", "subword-nmt");
-  } else if ((num_merges > 0) == !codes_path.empty()) {
+  if (type == JsonTokenizer::kType && source_path.empty())
+    refuse_usage("--type tokenizer-json", "--from, a tokenizer.json or a model folder", "no --from",
+                 "give --from PATH and no text files, since mh-prep does not learn vocabularies of this type");
+  VocabularyOptions options = *this, defaults;
+  FieldLister lister, default_lister;
+  lister.section("", options), default_lister.section("", defaults);
+  for (const UnusedOption& unused : unused_options())
+    for (size_t i = 0; i < lister.descriptions().size(); ++i)
+      if (const FieldDescription& field = lister.descriptions()[i];
+          field.key == unused.key && field.value != default_lister.descriptions()[i].value)
+        refuse_usage(field_name("", field.key), unused.expected, unused.found,
+                     str("leave ", field_name("", field.key), " out"));
+  if (type == "subword-nmt" && (num_merges > 0) == !codes_path.empty())
     refuse_usage("--type subword-nmt", "either --merges, a number of merges to learn, or --codes, a file of merges",
                  num_merges > 0 ? "both" : "neither", "give exactly one of the two options, such as --merges 10000");
-  }
   const bool learns_or_converts = type == WordPieceTokenizer::kType || type == ByteBpeTokenizer::kType;
-  if (!learns_or_converts && type != JsonTokenizer::kType && !source_path.empty())
-    refuse("--from", "wordpiece, byte-bpe or tokenizer-json");
-  if (type != WordPieceTokenizer::kType) {
-    if (cased) refuse("--cased", "wordpiece");
-    if (strip_accents != defaults.strip_accents) refuse("--strip-accents", "wordpiece");
-    if (max_alphabet_size != defaults.max_alphabet_size) refuse("--alphabet", "wordpiece");
-  }
   if (learns_or_converts && (max_size > 0) == !source_path.empty())
     refuse_usage("--type " + type, "either --size, to learn a vocabulary, or --from, to read one",
                  max_size > 0 ? "both" : "neither", "give exactly one of the two options, such as --size 30000");
   if (type == ByteBpeTokenizer::kType && source_path.empty() && max_size < kMinByteBpeSize)
     refuse_usage("--size", str("at least ", kMinByteBpeSize, ": a piece for each byte, and ", kEndOfText),
                  str(max_size), "raise --size");
-  if (!source_path.empty()) {
-    const char* learning_option = max_alphabet_size != defaults.max_alphabet_size ? "--alphabet"
-                                  : min_count != defaults.min_count               ? "--min-count"
-                                                                                  : nullptr;
-    if (learning_option != nullptr)
-      refuse_usage(learning_option, "--size, to learn a vocabulary", "--from, to convert a vocabulary",
-                   str("leave ", learning_option, " out"));
-    if (type == WordPieceTokenizer::kType && std::filesystem::is_directory(source_path))
-      refuse_text_options("--from", source_path, cased, strip_accents);
-  }
-  if (type == "byte" && max_size != 0) refuse("--size", "word, char, bpe, unigram, subword-nmt, wordpiece or byte-bpe");
+  if (!source_path.empty() && type == WordPieceTokenizer::kType && std::filesystem::is_directory(source_path))
+    refuse_text_options("--from", source_path, cased, strip_accents);
 }
 
 std::unique_ptr<Tokenizer> make_vocabulary(const VocabularyOptions& options, TextBatches& text) {

@@ -68,7 +68,15 @@ struct VocabularyOptions {
             "with --type bpe or unigram: number of threads of the SentencePiece trainer; 0: one per core, at most 128",
             between(0, 128));
   }
-  // Throws Error(usage) for options that `type` does not use, and for missing or contradictory options.
+  // An option that has no effect, with parts of the error that refuses the option.
+  struct UnusedOption {
+    std::string key;  // key of the field in describe()
+    std::string expected, found;
+  };
+  // Returns the options that neither the type nor, with --from, the conversion uses, whatever their values.
+  std::vector<UnusedOption> unused_options() const;
+  // Throws Error(usage) for an option of unused_options() without its default value, and for missing or contradictory
+  // options.
   void check() const;
 };
 

@@ -12,6 +12,13 @@
 
 namespace mh {
 
+void check_bleu_options(const CommandLineFields& fields, const metrics::BleuOptions& options) {
+  options.check();
+  if (!options.uses_smoothing_value())
+    refuse_options({fields.option("smooth_value")}, "--smooth floor or add-k with this option",
+                   "a method of smoothing without a value", "pass --smooth floor or add-k");
+}
+
 void MetricOption::describe(Fields& f) { decoding_.describe(f); }
 
 void MetricOption::add_to(CLI::App& app) {
@@ -20,19 +27,18 @@ void MetricOption::add_to(CLI::App& app) {
     names.push_back(score.name);
     if (!score.needs_decoding) example_scores.push_back(score.name);
   }
-  app.add_option("--metric", name_,
-                 str("evaluation metric: perplexity; ", join_alternatives(task::decoded_score_names()),
-                     " for a shard of pairs; for a shard of examples, a score of the task: ",
-                     join(example_scores, ", "), " [perplexity]"))
-      ->type_name("WHAT")
-      ->check(one_of(names));
+  option_ = app.add_option("--metric", name_,
+                           str("evaluation metric: perplexity; ", join_alternatives(task::decoded_score_names()),
+                               " for a shard of pairs; for a shard of examples, a score of the task: ",
+                               join(example_scores, ", "), " [perplexity]"));
+  option_->type_name("WHAT")->check(one_of(names));
   fields_ = std::make_unique<CommandLineFields>(app);
   fields_->declare(*this);
 }
 
 void MetricOption::store_values() {
   fields_->store_values(*this);
-  decoding_.check();
+  check_bleu_options(*fields_, decoding_.bleu);
   if (score_spec().needs_decoding) return;
   const std::string decoded_scores = join_alternatives(task::decoded_score_names());
   refuse_options(fields_->options(), str("--metric ", decoded_scores, " with this option"),

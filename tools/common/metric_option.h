@@ -14,9 +14,14 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace mh {
+
+// Calls options.check(), and throws Error(usage) for a --smooth-value that the method of --smooth does not use,
+// whatever the value. `fields`: the options of `options` on the command line.
+void check_bleu_options(const CommandLineFields& fields, const metrics::BleuOptions& options);
 
 class MetricOption {
  public:
@@ -26,6 +31,7 @@ class MetricOption {
   // are used with a metric that needs no decoding.
   void store_values();
   const std::vector<CLI::Option*>& decoding_options() const { return fields_->options(); }
+  CLI::Option* option() const { return option_; }           // --metric
   const std::string& name() const { return name_; }         // name of the metric and of its table column
   std::string title() const { return score_spec().label; }  // title of the metric's axis in plots
   bool is_perplexity() const { return name_ == kPerplexity; }
@@ -51,6 +57,7 @@ class MetricOption {
   task::EvaluationOptions evaluation_options() const;
   task::ScoreSpec score_spec() const { return task::score_spec(name_); }
 
+  CLI::Option* option_ = nullptr;
   std::string name_ = kPerplexity;
   task::DecodingOptions decoding_;
   std::unique_ptr<CommandLineFields> fields_;  // options of decoding

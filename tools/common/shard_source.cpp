@@ -1,8 +1,10 @@
 // Opens shards, checks them against models, and loads models.
 #include "common/shard_source.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "analysis/importance.h"
 #include "base/error.h"
 #include "base/json_types.h"
 #include "base/log.h"
@@ -126,6 +128,22 @@ data::ScoringOptions resolved_scoring_options(const model::LoadedModel& model,
                     is_converted ? "texts of " : "blocks of ", count_of(trained_length, "token"),
                     " in training, so scores may be worse; --sequence-length sets the length"));
   return dataset.corpus().resolve(options, *model.model);
+}
+
+void refuse_unused_seed(const CommandLineFields& fields, const data::SampleOptions& sample,
+                        const std::vector<std::string>& measures) {
+  const CLI::Option *seed = fields.option("seed"), *blocks = fields.option("blocks");
+  if (seed->count() == 0) return;
+  const auto uses_seed = [](const std::string& name) {
+    return analysis::importance_measures().make(name, "--by")->uses_seed();
+  };
+  if (sample.blocks > 0 || std::any_of(measures.begin(), measures.end(), uses_seed)) return;
+  std::vector<std::string> alternatives{"--blocks above 0"};
+  if (!measures.empty())
+    for (const std::string& name : analysis::importance_measures().names())
+      if (uses_seed(name)) alternatives.push_back("--by " + name);
+  refuse_options({fields.option("seed")}, join_alternatives(alternatives) + " with this option",
+                 str(blocks->count() > 0 ? "" : kDefaultRemark, "--blocks ", sample.blocks));
 }
 
 nlohmann::ordered_json settings_of(const data::ScoringOptions& scoring_options, const std::string& precision) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/command_line.h"
 #include "common/model_options.h"
 #include "io/shard.h"
 #include "model/load.h"
@@ -59,6 +60,12 @@ model::LoadedModel load_with_options(const ModelArguments& args, const io::Check
 data::ScoringOptions resolved_scoring_options(const model::LoadedModel& model,
                                               const data::ScoringOptions& scoring_options,
                                               const task::Dataset& dataset);
+
+// Throws Error(usage) if --seed is on the command line although nothing is random: the sample is the whole corpus, and
+// none of the measures of importance draws random numbers. `fields`: the options of `sample`; `measures`: names, none
+// for a tool that measures no importance.
+void refuse_unused_seed(const CommandLineFields& fields, const data::SampleOptions& sample,
+                        const std::vector<std::string>& measures = {});
 
 // Returns the options that affect results as table columns: block, context, memory, blocks, seed, precision, and begin
 // for a text whose vocabulary has a begin token.

@@ -31,7 +31,7 @@ void add_options(CLI::App& app, Arguments& args, const std::string& checkpoint_o
   app.add_option("--train", args.train_paths, "training shard, or several shards to mix by data.weights")
       ->type_name("FILE");
   app.add_option("--valid", args.valid_path, "validation shard")->type_name("FILE");
-  app.add_option("-o,--out", args.out_folder, "output folder of the run")->type_name("FOLDER");
+  args.out_option = app.add_option("-o,--out", args.out_folder, "output folder of the run")->type_name("FOLDER");
   auto* resume = app.add_flag("--resume", args.resume, "resume the run in --out");
   app.add_option(checkpoint_option, args.checkpoint_path, checkpoint_help + "; - is standard input")
       ->type_name("FILE")
@@ -44,8 +44,11 @@ void add_options(CLI::App& app, Arguments& args, const std::string& checkpoint_o
       ->type_name("N")
       ->check(whole_number(1, 1 << 20))
       ->needs(dry_run_option);
-  add_format_option(app, args.format, args.inherits_training ? "of --dry-run and --seeds" : "of --dry-run");
-  add_model_options(app, args, "train.").device->excludes(dry_run_option);
+  args.format_option =
+      add_format_option(app, args.format, args.inherits_training ? "of --dry-run and --seeds" : "of --dry-run");
+  const ModelOptionSet model_options = add_model_options(app, args, "train.");
+  model_options.device->excludes(dry_run_option);
+  args.threads_option = model_options.threads;
   app.add_option("--seed", args.seed, "random seed; sets train.seed")->type_name("N")->check(whole_number(0));
 }
 
@@ -101,8 +104,30 @@ Config run_configuration(const Arguments& args, const io::Checkpoint* checkpoint
   return train::combine_config(sources);
 }
 
+namespace {
+
+// Throws Error(usage) for an option without effect on the run, or on the dry run, that the arguments describe.
+void refuse_unused_options(const Arguments& args) {
+  if (args.dry_run) {
+    if (!args.resume)
+      refuse_options({args.out_option}, "--resume with this option, since a dry run writes no folder",
+                     "--dry-run without --resume");
+    if (args.seeds_option != nullptr)
+      refuse_options({args.seeds_option}, "no --dry-run, which describes a single run", "--dry-run");
+    refuse_options({args.threads_option}, "no --dry-run, which computes nothing", "--dry-run");
+  } else if (args.num_seeds == 0) {
+    refuse_options(
+        {args.format_option},
+        args.inherits_training ? "--dry-run or --seeds, which print tables" : "--dry-run, which prints a table",
+        args.inherits_training ? "neither" : "no --dry-run");
+  }
+}
+
+}  // namespace
+
 void run(const Arguments& args, Tool& tool) {
   start_process();
+  refuse_unused_options(args);
   if (args.out_folder.empty() && (args.resume || !args.dry_run))
     refuse_usage("--out", "the folder of the run", "none", "add --out FOLDER");
   if (args.resume && !MappedFile::is_mappable(args.out_folder + "/config.toml"))

@@ -26,6 +26,8 @@ struct Arguments : ModelArguments {
   int64_t seed = -1;              // random seed; -1: not set on the command line
   int64_t num_processes = 1;      // number of processes that a dry run describes
   int64_t num_seeds = 0;          // mh-finetune: number of runs; 0: a single run in the folder --out itself
+  // Options that have an effect only with or without --dry-run.
+  CLI::Option *out_option = nullptr, *format_option = nullptr, *threads_option = nullptr, *seeds_option = nullptr;
 };
 
 // Adds the options that mh-train and mh-finetune have in common. `checkpoint_option`: name of the option for the

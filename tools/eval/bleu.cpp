@@ -10,6 +10,7 @@
 #include "base/json_types.h"
 #include "base/table.h"
 #include "base/text.h"
+#include "common/metric_option.h"
 #include "eval.h"
 #include "metrics/chrf.h"
 #include "text/lines.h"
@@ -65,7 +66,7 @@ void BleuJob::describe(Fields& f) {
 }
 
 void score_text(BleuJob job) {
-  job.bleu_options.check();
+  check_bleu_options(*job.fields, job.bleu_options);
   job.chrf_options.lowercase = job.bleu_options.lowercase;
   if (!job.computes_chrf)
     refuse_options({job.fields->option("chrf.words")}, "--chrf with this option", "no --chrf", "add --chrf");

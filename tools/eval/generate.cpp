@@ -23,6 +23,7 @@ struct GenerateJob {
   std::string model, prompt_file, prompt_lines_file;
   std::vector<std::string> prompts;
   search::GenerationOptions options;
+  std::shared_ptr<const CommandLineFields> fields;
   void describe(Fields& f) { options.describe(f); }
 };
 
@@ -127,6 +128,10 @@ void write_text(const GenerateJob& job, size_t prompt, int64_t sample, const std
 void write_texts(const GenerateJob& job) {
   const search::GenerationOptions& options = job.options;
   const std::vector<std::string> files{job.model, job.prompt_file, job.prompt_lines_file};
+  if (options.temperature == 0)
+    refuse_options({job.fields->option("top_k"), job.fields->option("seed")},
+                   "a temperature above 0 with this option, since 0 always takes the likeliest token",
+                   "--temperature 0");
   if (std::count(files.begin(), files.end(), "-") > 1)
     refuse_usage("mh-eval generate", "standard input (-) for at most one file", "- more than once",
                  "write the other inputs to files");
@@ -181,7 +186,7 @@ void add_generate_subcommand(CLI::App& app, const std::shared_ptr<Arguments>& ar
       ->excludes(prompt)
       ->excludes(prompt_file);
   exclude(*sub, shared_options.scoring_options);  // the subcommand scores nothing
-  add_job(jobs, sub, job, [=] {
+  job->fields = add_job(jobs, sub, job, [=] {
     job->prompts = prompt->results();  // CLI11 stores the text {} as a list without elements
     write_texts(*job);
   });

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/table.h"
 #include "base/text.h"
+#include "common/metric_option.h"
 #include "common/processes.h"
 #include "io/shard.h"
 
@@ -52,6 +53,9 @@ void check_arguments(const ScoreJob& job) {
   if (job.per_token_path == "-")
     refuse_usage("--per-token", "a file, since the scores go to standard output", "-", "name a file");
   refuse_misspelling(*job.tool, job.files[0]);
+  if (!job.examples.prints_scores())
+    refuse_options({job.format_option}, "scores on standard output with this option",
+                   job.examples.predictions_path == "-" ? "--predictions -" : "--best-answers -");
   std::vector<std::string> inputs = job.files;
   if (!decoding.references_path.empty()) inputs.push_back(decoding.references_path);
   refuse_output_onto_input("-", inputs);
@@ -157,7 +161,7 @@ Job make_score_job(CLI::App& app, const std::shared_ptr<Arguments>& args, Shared
   shared_options.scoring_options.push_back(
       app.add_option("files", job->files, "checkpoints, then a shard; one of these files may be - for standard input")
           ->type_name("MODEL... DATA"));
-  shared_options.format = add_format_option(app, args->format);
+  shared_options.format = job->format_option = add_format_option(app, args->format);
   shared_options.scoring_options.push_back(add_file(
       "--per-token", job->per_token_path, "output file of a table with the log-probability of each token, in nats"));
   shared_options.model_options.push_back(add_set_option(app, args->assignments));
@@ -185,6 +189,7 @@ Job make_score_job(CLI::App& app, const std::shared_ptr<Arguments>& args, Shared
   return {&app, [job, fields, decoding, decode_options] {
             fields->store_values(job->scoring_options);
             decoding->store_values(job->decoding);
+            check_bleu_options(*decoding, job->decoding.options.bleu);
             for (const CLI::Option* option : decode_options)
               if (option->count() > 0) job->decoding.option_names.push_back(option->get_name());
             score(*job);

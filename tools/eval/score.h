@@ -45,6 +45,7 @@ struct ScoreJob {
   std::shared_ptr<Arguments> args;
   std::vector<std::string> files;  // paths of the models, then of the shard
   std::string per_token_path;      // path of the file of --per-token
+  CLI::Option* format_option = nullptr;
   data::ScoringOptions scoring_options;
   DecodeJob decoding;
   ExamplesJob examples;

@@ -53,6 +53,10 @@ void TranslateJob::check() const {
   else
     refuse_options({fields->option("temperature"), fields->option("top_k"), fields->option("seed")},
                    "--samples with this option", "no --samples", "add --samples N");
+  if (sampling.temperature == 0)
+    refuse_options({fields->option("top_k"), fields->option("seed")},
+                   "a temperature above 0 with this option, since 0 always takes the likeliest token",
+                   "--temperature 0");
   if (nbest > translation.search.beam)
     refuse_usage("--nbest", str("at most the value of --beam, ", translation.search.beam), str(nbest),
                  "lower --nbest, or raise --beam");

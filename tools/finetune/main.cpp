@@ -32,12 +32,14 @@ int main(int argc, char** argv) {
                "--list trainable explains: ",
                train::trainable_words_text(), "; all other parameters are frozen; sets train.trainable [all]"),
            "WHICH,...");
-  app.add_option("--seeds", args.num_seeds,
-                 "number of runs with consecutive seeds from --seed on, each in a folder of --out that is named after "
-                 "its seed, such as OUT/seed1; prints the scores of the best model of each run, their mean and their "
-                 "sample standard deviation; without --seeds: one run in OUT")
-      ->type_name("N")
-      ->check(whole_number(1, 1 << 20));
+  args.seeds_option =
+      app.add_option(
+             "--seeds", args.num_seeds,
+             "number of runs with consecutive seeds from --seed on, each in a folder of --out that is named after "
+             "its seed, such as OUT/seed1; prints the scores of the best model of each run, their mean and their "
+             "sample standard deviation; without --seeds: one run in OUT")
+          ->type_name("N")
+          ->check(whole_number(1, 1 << 20));
   tool.run_and_exit(argc, argv, [&] {
     if (args.checkpoint_path.empty() && !args.resume)
       refuse_usage("--init", "a checkpoint to start from, or --resume", "neither",

@@ -1,6 +1,7 @@
 // The input and output arguments of mh-prep's subcommands, and the subcommands that write shards.
 #include <utility>
 
+#include "base/error.h"
 #include "prep.h"
 #include "text/records/preparation.h"
 
@@ -34,6 +35,24 @@ void set_placeholders(CLI::App& app) {
     if (CLI::Option* option = app.get_option_no_throw(name)) option->type_name(placeholder);
 }
 
+namespace {
+
+// Sets args.has_crlf_option. Throws Error(usage) for the options of --wordpiece with a vocabulary of --vocab.
+void refuse_unused_options(const CLI::App& app, Arguments& args) {
+  const auto has_option = [&](const char* name) {
+    const CLI::Option* option = app.get_option_no_throw(name);
+    return option != nullptr && option->count() > 0;
+  };
+  args.has_crlf_option = has_option("--crlf");
+  if (app.get_option_no_throw("--wordpiece") != nullptr && !has_option("--wordpiece") && has_option("--vocab"))
+    for (const char* name : {"--cased", "--strip-accents"})
+      if (has_option(name))
+        refuse_usage(name, "--wordpiece, since a vocabulary of --vocab states how text is normalised", "--vocab",
+                     str("leave ", name, " out"));
+}
+
+}  // namespace
+
 void add_preparation_subcommands(CLI::App& app, Jobs& jobs) {
   for (const std::string& name : text::preparations().names()) {
     const auto& entry = text::preparations().find(name, "mh-prep");
@@ -42,7 +61,10 @@ void add_preparation_subcommands(CLI::App& app, Jobs& jobs) {
     const auto args = std::make_shared<Arguments>();
     if (preparation->reads_lines()) add_text_options(*sub, *args, preparation->inputs_help());
     else add_inputs_argument(*sub, *args, preparation->inputs_help()), add_output_option(*sub, *args);
-    add_job(jobs, sub, preparation, [=] { preparation->make(*args); });
+    add_job(jobs, sub, preparation, [=] {
+      refuse_unused_options(*sub, *args);
+      preparation->make(*args);
+    });
     set_placeholders(*sub);
   }
 }

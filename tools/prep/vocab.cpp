@@ -13,9 +13,21 @@ using namespace mh::text;
 
 namespace {
 
-void make_vocab(const Arguments& args, const VocabularyOptions& options) {
+// Throws Error(usage) for options on the command line that the type or the conversion of the vocabulary does not use.
+void refuse_unused_options(const VocabularyOptions& options, const CommandLineFields& fields, CLI::Option* crlf) {
+  for (const VocabularyOptions::UnusedOption& unused : options.unused_options())
+    refuse_options({fields.option(unused.key)}, unused.expected, unused.found);
+  if (options.type == "byte")
+    refuse_options({crlf}, "no --crlf with --type byte, which keeps all bytes", "--type byte");
+  if (!options.source_path.empty())
+    refuse_options({crlf}, "text files with this option", "--from, which reads no text");
+}
+
+void make_vocab(const Arguments& args, const VocabularyOptions& options, const CommandLineFields& fields,
+                CLI::Option* crlf) {
   refuse_output_onto(args, {options.codes_path, options.source_path});
   options.check();
+  refuse_unused_options(options, fields, crlf);
   if (const bool has_text = !args.inputs.empty(); has_text != options.source_path.empty())
     refuse_usage("inputs", has_text ? "either text files or --from" : "text files", has_text ? "both" : "none",
                  has_text ? "leave the text files out, since --from converts a vocabulary without text"
@@ -47,7 +59,13 @@ void add_vocab_subcommand(CLI::App& app, Jobs& jobs) {
   const auto args = std::make_shared<Arguments>();
   add_text_options(*sub, *args, std::string(kTextFilesHelp) + "; not allowed with --from")->required(false);
   const auto options = std::make_shared<VocabularyOptions>();
-  add_job(jobs, sub, options, [=] { make_vocab(*args, *options); });
+  CLI::Option* crlf = sub->get_option("--crlf");
+  const auto fields = std::make_shared<CommandLineFields>(*sub);
+  fields->declare(*options);
+  jobs.push_back({sub, [=] {
+                    fields->store_values(*options);
+                    make_vocab(*args, *options, *fields, crlf);
+                  }});
   set_placeholders(*sub);
 }
 

@@ -118,7 +118,8 @@ void add_curve_subcommand(CLI::App& app, Jobs& jobs) {
   add_unit_option(*sub, args->unit);
   args->metric.add_to(*sub);
   jobs.push_back({sub, [args] {
-                    args->fields->store_values(*args);
+                    args->store_values();
+                    args->refuse_table_options({args->format_option});
                     args->metric.store_values();
                     ignore_broken_pipe([&] { draw_curves(*args); });
                   }});

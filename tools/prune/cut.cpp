@@ -184,6 +184,7 @@ void add_cut_subcommand(CLI::App& app, Jobs& jobs) {
   jobs.push_back({sub, [args, scoring_fields, sample_fields] {
                     scoring_fields->store_values(args->scoring_options);
                     sample_fields->store_values(args->scoring_options.sample);
+                    refuse_unused_seed(*sample_fields, args->scoring_options.sample, {args->measure});
                     nn::prepare_cpu(args->threads);
                     prune_checkpoint(*args);
                   }});

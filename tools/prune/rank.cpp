@@ -55,7 +55,8 @@ void add_rank_subcommand(CLI::App& app, Jobs& jobs) {
   add_measure_options(*sub, *args);
   add_unit_option(*sub, args->unit);
   jobs.push_back({sub, [args] {
-                    args->fields->store_values(*args);
+                    args->store_values();
+                    args->refuse_table_options({args->format_option, args->per_layer_option});
                     ignore_broken_pipe([&] { rank(*args); });
                   }});
 }

@@ -169,7 +169,7 @@ void add_scan_subcommand(CLI::App& app, Jobs& jobs) {
   add_unit_option(*sub, args->unit);
   args->metric.add_to(*sub);
   jobs.push_back({sub, [args] {
-                    args->fields->store_values(*args);
+                    args->store_values();
                     args->metric.store_values();
                     ignore_broken_pipe([&] { scan(*args); });
                   }});

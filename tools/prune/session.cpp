@@ -46,7 +46,7 @@ void add_common_options(CLI::App& app, MeasureArguments& args) {
   add_side_option(app, args.side);
   add_list(app, "--kind", args.kinds,
            "kinds of attention whose heads are analysed or pruned, such as decoder.cross [all]", "KIND,...");
-  add_format_option(app, args.format);
+  args.format_option = add_format_option(app, args.format);
   add_set_option(app, args.assignments);
   add_model_options(app, args);
   args.fields = std::make_unique<CommandLineFields>(app);
@@ -59,11 +59,20 @@ void add_measure_options(CLI::App& app, MeasureArguments& args) {
       ->required()
       ->check(one_of(names));
   app.add_flag("--normalise", args.normalise, "divide the importance scores of each layer by their l2 norm");
-  app.add_flag("--per-layer", args.per_layer, "rank the heads of each layer separately");
+  args.per_layer_option = app.add_flag("--per-layer", args.per_layer, "rank the heads of each layer separately");
   app.add_option(
          "--plot", args.plot,
          "output file of a plot (.svg, .png or .pdf); - draws the plot in the terminal instead of printing the table")
       ->type_name("FILE");
+}
+
+void MeasureArguments::store_values() {
+  fields->store_values(*this);
+  refuse_unused_seed(*fields, scoring_options.sample, measures);
+}
+
+void MeasureArguments::refuse_table_options(const std::vector<CLI::Option*>& table_options) const {
+  if (plot == "-") refuse_options(table_options, "a table with this option", "--plot -, which replaces the table");
 }
 
 analysis::AnalysisInput AnalysedModel::analysis_input(const std::string& label) {

@@ -28,10 +28,15 @@ struct MeasureArguments : ModelArguments {
   bool normalise = false, per_layer = false;
   data::ScoringOptions scoring_options;
   std::unique_ptr<CommandLineFields> fields;
+  CLI::Option *format_option = nullptr, *per_layer_option = nullptr;
   void describe(Fields& f) {
     scoring_options.describe(f);
     scoring_options.sample.describe(f);
   }
+  // Stores the values of `fields`. Throws Error(usage) for a --seed that no sample and no measure uses.
+  void store_values();
+  // Throws Error(usage) for options of the table, `table_options`, if --plot - draws a plot in place of the table.
+  void refuse_table_options(const std::vector<CLI::Option*>& table_options) const;
 };
 
 // Adds the option --side, with the values of analysis::kSideNames.

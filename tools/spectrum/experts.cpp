@@ -85,9 +85,6 @@ std::string show_text(const ExpertsJob& job) {
 void show_experts(const ExpertsJob& job) {
   if (start_process().rank > 0) return;  // in a job of several processes, rank 0 computes the results
   const Arguments& args = *job.args;
-  if (!job.metric.is_perplexity() && job.show != "scores")
-    refuse_usage("--metric", "--show scores with this option", show_text(job),
-                 "pass --show scores, or leave --metric out");
   if (job.model == "-" && job.data == "-")
     refuse_usage("mh-spectrum", "standard input (-) for at most one file", "- twice",
                  "write the other input to a file");
@@ -161,6 +158,7 @@ void add_experts_subcommand(CLI::App& app, const std::shared_ptr<Arguments>& arg
                     require_show(*job, tokens_option, "tokens");
                     require_show(*job, min_count_option, "tokens");
                     require_show(*job, num_random_option, "scores");
+                    require_show(*job, job->metric.option(), "scores");
                     for (CLI::Option* option : job->metric.decoding_options()) require_show(*job, option, "scores");
                     job->args->store_values(fields.get());
                     job->metric.store_values();

@@ -50,6 +50,8 @@ struct SpectraJob {
   std::vector<std::string> files;
   std::string source_name = kDefaultSource, curves_path, plot_path, dump_path;
   bool is_summary = false;
+  std::vector<CLI::Option*> table_options;    // options of the table
+  std::vector<CLI::Option*> forward_options;  // options of the model's passes
 };
 
 // Throws Error(usage) for invalid file arguments. Called before any file is opened.
@@ -245,10 +247,15 @@ void report_spectra(const SpectraJob& job) {
   writer.close();
 }
 
-// Throws Error(usage) for options of scoring if --of names matrices that are read from parameters.
-void check_scoring(const SpectraJob& job, const CommandLineFields& fields) {
+// Throws Error(usage) for options of scoring and of the model's passes if --of names matrices that are read from
+// parameters, and for options of the table if --plot - draws a plot in its place.
+void refuse_unused_options(const SpectraJob& job, const CommandLineFields& fields) {
+  if (job.plot_path == "-")
+    refuse_options(job.table_options, "a table with this option", "--plot -, which replaces the table");
   if (analysis::parse_source(job.source_name, "--of").source->reads_text()) return;
-  refuse_options(fields.options(), str("--of ", matrices_text(true), ", which read data"), "--of " + job.source_name);
+  std::vector<CLI::Option*> options = fields.options();
+  options.insert(options.end(), job.forward_options.begin(), job.forward_options.end());
+  refuse_options(options, str("--of ", matrices_text(true), ", which read data"), "--of " + job.source_name);
 }
 
 }  // namespace
@@ -266,6 +273,8 @@ void Arguments::store_values(CommandLineFields* subcommand_fields) {
     command_line_fields->store_values(scoring_options), command_line_fields->store_values(scoring_options.sample);
     num_blocks_options += command_line_fields->option("blocks")->count();
   }
+  for (const CommandLineFields* command_line_fields : {fields.get(), subcommand_fields})
+    if (command_line_fields != nullptr) refuse_unused_seed(*command_line_fields, scoring_options.sample);
   scoring_options.sample.is_default_sample = num_blocks_options == 0;
 }
 
@@ -288,9 +297,10 @@ Job make_spectra_job(CLI::App& app, const std::shared_ptr<Arguments>& args,
                          "; read from the checkpoint, without data: ", explained_matrices_text(false), " [attention]")),
       "MATRICES");
   add_list(app, "--kind", args->kinds, "kinds of attention to analyse, such as decoder.cross [all]", "KIND,...");
-  add_format_option(app, args->format);
-  spectra_options.push_back(app.add_flag("--summary", job->is_summary,
-                                         "print a row for each model and kind of attention, with means over layers"));
+  job->table_options.push_back(add_format_option(app, args->format));
+  job->table_options.push_back(app.add_flag(
+      "--summary", job->is_summary, "print a row for each model and kind of attention, with means over layers"));
+  spectra_options.push_back(job->table_options.back());
   add(app.add_option("--curves", job->curves_path,
                      "output file of a table of c_k (sum of the k largest singular values / sum of all) for every k: "
                      "mean and percentiles over blocks or sentences"),
@@ -302,12 +312,13 @@ Job make_spectra_job(CLI::App& app, const std::shared_ptr<Arguments>& args,
   add(app.add_option("--dump", job->dump_path,
                      "output file (.safetensors) of the attention matrices of the sampled blocks"),
       "FILE");
-  add_set_option(app, args->assignments);
-  add_model_options(app, *args);
+  job->forward_options.push_back(add_set_option(app, args->assignments));
+  const ModelOptionSet model_options = add_model_options(app, *args);
+  job->forward_options.insert(job->forward_options.end(), {model_options.precision, model_options.attention});
   args->fields = args->declare(app);
   return {&app, [args, job] {
             args->store_values(nullptr);
-            check_scoring(*job, *args->fields);
+            refuse_unused_options(*job, *args->fields);
             nn::prepare_cpu(args->threads);
             ignore_broken_pipe([&] { report_spectra(*job); });
           }};

@@ -26,7 +26,7 @@ struct Arguments : ModelArguments {
   std::unique_ptr<CommandLineFields> declare(CLI::App& app);
   // Fills `scoring_options` from the options of the tool, then from `subcommand_fields`, the options of the subcommand
   // (null without a subcommand). The default number of blocks is only an upper limit; an explicit --blocks larger than
-  // the corpus is an error.
+  // the corpus is an error. Throws Error(usage) for a --seed without a sample.
   void store_values(CommandLineFields* subcommand_fields);
 };
 

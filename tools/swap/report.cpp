@@ -145,6 +145,8 @@ void add_report_subcommand(CLI::App& app, const std::shared_ptr<Arguments>& args
                     Arguments& tool_args = *job->args;
                     tool_args.fields->store_values(tool_args.scoring_options);
                     fields->store_values(tool_args.scoring_options);
+                    for (const ScoringFields* scoring_fields : {tool_args.fields.get(), fields.get()})
+                      refuse_unused_seed(scoring_fields->sample_fields, tool_args.scoring_options.sample);
                     nn::prepare_cpu(tool_args.threads);
                     ignore_broken_pipe([&] { report(*job); });
                   }});

@@ -31,7 +31,9 @@ struct SwapJob {
   std::vector<std::string> pairs, kinds, swapped_parameters;
   int64_t k = analysis::kDefaultK, t_max = 0;
   bool dry_run = false;
-  CLI::Option* format_option = nullptr;  // --format
+  // Options that have an effect only with others.
+  CLI::Option *format_option = nullptr, *unit_option = nullptr, *t_max_option = nullptr;
+  ModelOptionSet model_options = {};
 };
 
 bool contains(const std::vector<std::string>& words, const char* word) {
@@ -66,15 +68,18 @@ void check_arguments(const SwapJob& job) {
     refuse_usage("--output", "a file for the new checkpoint", "none", "use -o FILE, or -o - for standard output");
   if (!job.dry_run)
     refuse_options({job.format_option}, "--dry-run or the subcommand report, which print tables", "neither");
+  if (!job.mode.empty())
+    refuse_options({job.unit_option}, "--pairs with this option, since --mode pairs single heads",
+                   "--mode " + job.mode);
+  if (analysis::pair_selection_named(job.mode) != PairSelection::soft)
+    refuse_options({job.t_max_option}, "--mode soft with this option", "--mode " + job.mode,
+                   job.mode == "released" ? "set --k, the number of pairs of layers" : "pass --mode soft");
   if (uses_importance(job) && job.data.empty())
     refuse_usage("--data", str("a shard to rank heads on, for --mode ", job.mode), "none",
                  "pass --data, or use --mode random, which needs no data");
   if (!uses_importance(job) && !job.data.empty() && !job.dry_run)
     refuse_usage("--data", ranking_modes_text() + ", which rank heads, or --dry-run", chosen_pairs_text(job),
                  "leave --data out");
-  if (has_groups(job) && !job.mode.empty())
-    refuse_usage("--unit", "head with --mode, which pairs single heads", "group",
-                 "use --pairs in place of --mode, or leave --unit out");
   if (job.model == "-" && job.data == "-")
     refuse_usage("mh-swap", "standard input (-) for at most one file", "- twice", "write the other input to a file");
   std::vector<std::string> inputs{job.model};
@@ -172,12 +177,16 @@ void run_swap(const SwapJob& job) {
   log_info(str("swapped ", job.unit, "s: ", join(analysis::to_strings(choice.pairs), " "), choice_text));
 }
 
-// Throws Error(usage) for scoring options without --data, and for --seed with neither --data nor --mode random.
+// Throws Error(usage) for options of scoring and of the model's passes without --data, and for a --seed that no sample
+// and no random choice uses.
 void check_scoring(const SwapJob& job, const ScoringFields& fields) {
-  if (!job.data.empty()) return;
+  if (!job.data.empty()) {
+    if (job.mode != "random") refuse_unused_seed(fields.sample_fields, job.args->scoring_options.sample, {job.measure});
+    return;
+  }
   CLI::Option *blocks = fields.sample_fields.option("blocks"), *seed = fields.sample_fields.option("seed");
   std::vector<CLI::Option*> data_options = fields.scoring_fields.options();
-  data_options.push_back(blocks);
+  data_options.insert(data_options.end(), {blocks, job.model_options.precision, job.model_options.attention});
   const bool has_pairs = !job.pairs.empty() || !job.mode.empty();
   if (has_pairs && !uses_importance(job) && !job.dry_run)  // check_arguments() would refuse --data
     refuse_options(data_options, ranking_modes_text() + ", or --dry-run, with a shard as --data",
@@ -205,12 +214,13 @@ Job make_swap_job(CLI::App& app, const std::shared_ptr<Arguments>& args, std::ve
                    "from 0",
                    "PAIRS"),
           nullptr);
-  add(app.add_option(
-          "--unit", job->unit,
-          "unit to swap with --pairs: head, or group (the query heads that read one key/value head, with its "
-          "keys and values) [head]"),
-      "UNIT")
-      ->check(one_of({std::begin(analysis::kHeadUnitNames), std::end(analysis::kHeadUnitNames)}));
+  job->unit_option =
+      add(app.add_option(
+              "--unit", job->unit,
+              "unit to swap with --pairs: head, or group (the query heads that read one key/value head, with its "
+              "keys and values) [head]"),
+          "UNIT")
+          ->check(one_of({std::begin(analysis::kHeadUnitNames), std::end(analysis::kHeadUnitNames)}));
   std::vector<std::string> selections, summaries;
   for (const analysis::PairSelectionName& selection : analysis::kPairSelections) {
     selections.emplace_back(selection.name);
@@ -225,12 +235,13 @@ Job make_swap_job(CLI::App& app, const std::shared_ptr<Arguments>& args, std::ve
       "N")
       ->check(whole_number(1, 1 << 24))
       ->needs(mode);
-  add(app.add_option("--t-max", job->t_max,
-                     "number of pairs of layers that swap heads with --mode soft, counted from the outermost pair "
-                     "(first and last layer) inwards; 0: all pairs [0]"),
-      "N")
-      ->check(whole_number(0, 1 << 24))
-      ->needs(mode);
+  job->t_max_option =
+      add(app.add_option("--t-max", job->t_max,
+                         "number of pairs of layers that swap heads with --mode soft, counted from the outermost pair "
+                         "(first and last layer) inwards; 0: all pairs [0]"),
+          "N")
+          ->check(whole_number(0, 1 << 24))
+          ->needs(mode);
   auto* data_option =
       add(app.add_option("--data", job->data, "shard on which heads are ranked; - is standard input"), "FILE");
   const std::vector<std::string> measures = analysis::importance_measures().names();
@@ -256,7 +267,7 @@ Job make_swap_job(CLI::App& app, const std::shared_ptr<Arguments>& args, std::ve
   add(app.add_flag("--dry-run", job->dry_run, "print the pairs and their scores without writing a checkpoint"), nullptr)
       ->excludes(output);
   job->format_option = add_format_option(app, args->format, "of tables");
-  add_model_options(app, *args);
+  job->model_options = add_model_options(app, *args);
   args->fields = std::make_unique<ScoringFields>(app);
   args->fields->declare(args->scoring_options);
   args->fields->sample_fields.option("seed")->description(

@@ -393,6 +393,9 @@ std::string join_numbers(const std::vector<double>& numbers) {
 }
 
 ExampleTask task_of_options(const ExamplesOptions& options) {
+  if (options.columns.label.empty() && options.columns.malformed_handling == "drop")
+    refuse("--malformed drop", "--label with this option, since only lines of files with labels are dropped",
+           "no --label", "add --label, or leave --malformed out");
   if (options.name.empty())
     refuse("--name", "a name of the task", "an empty name", "give a name, such as --name reviews");
   if (options.columns.text.empty())

@@ -215,8 +215,8 @@ void make_lm(const PrepArguments& arguments, const LmOptions& options) {
                  "a vocabulary that encodes line ends within a document, such as the type byte-bpe or tokenizer-json",
                  "a vocabulary of the type " + tokenizer->type(),
                  "leave --document out, or make a vocabulary with mh-prep vocab --type byte-bpe --size 30000");
-  if (tokenizer->takes_any_bytes() && arguments.crlf_handling == "normalise")
-    refuse_usage("--crlf", "no --crlf normalise with a vocabulary of the type byte, which keeps all bytes",
+  if (tokenizer->takes_any_bytes() && arguments.has_crlf_option)
+    refuse_usage("--crlf", "no --crlf with a vocabulary of the type byte, which keeps all bytes",
                  "--crlf " + arguments.crlf_handling, "leave --crlf out");
   if (tokenizer->takes_any_bytes()) warn_compressed_inputs(arguments.inputs);
   const TextBatches::FindSplit find_split = [&](std::string_view t) { return tokenizer->find_split(t); };

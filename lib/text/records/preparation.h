@@ -22,6 +22,7 @@ struct PrepArguments {
   std::vector<std::string> inputs;
   std::string output = "-";
   std::string crlf_handling = "refuse";
+  bool has_crlf_option = false;  // whether --crlf is on the command line
 };
 
 // A subcommand of mh-prep that makes a shard.

@@ -60,15 +60,15 @@ for precision in fp32 bf16; do
     same_results mh-prune scan "${p[@]}" $model ../t.mhs
     same_results mh-spectrum "${p[@]}" --blocks 3 $model ../t.mhs
     same_results mh-swap report "${p[@]}" --blocks 3 $model ../t.mhs
-    same_results mh-spectrum "${p[@]}" --of output-value $model
+    same_results mh-spectrum -q --of output-value $model
   done
   [ -n "${MH_FULL:-}" ] || [ $precision = bf16 ] || continue
   same_results mh-prune rank "${p[@]}" --by taylor,avg-l2,entropy,confidence,received,ablation,random --blocks 3 run ../t.mhs
   same_results mh-prune rank "${p[@]}" --by taylor,weight-norm,alpha --blocks 3 run ../t.mhs
   same_results mh-prune curve "${p[@]}" --by taylor --blocks 3 --step 25% run ../t.mhs
   same_results mh-spectrum "${p[@]}" --of mixing --blocks 3 untied ../t.mhs
-  same_results mh-spectrum "${p[@]}" --of alphas run
-  same_results mh-spectrum "${p[@]}" --of weight:decoder.layers.0.self.query.weight run
+  same_results mh-spectrum -q --of alphas run
+  same_results mh-spectrum -q --of weight:decoder.layers.0.self.query.weight run
   same_results mh-prune cut "${p[@]}" --by taylor --data ../t.mhs --count 2 run -o -
   same_results bash -c "mh-eval ${p[*]} - ../t.mhs < run"
 done

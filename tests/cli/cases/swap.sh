@@ -118,8 +118,8 @@ expect_refused 2 "a file for the new checkpoint" $m --pairs $pairs
 expect_refused 2 "a shard to rank heads on" $m --mode hard -o x
 expect_refused 2 "at most 6 pairs of heads in decoder.self" $m --mode hard --k 7 --data t.mhs -o x
 expect_refused 2 "at most 1, the number of pairs of opposite layers in decoder.self" $m --mode soft --k 1 --t-max 2 --data t.mhs -o x
-expect_refused 2 "0 unless the mode is 'soft'" $m --mode hard --t-max 1 --data t.mhs -o x
-expect_refused 2 "0 with the mode 'released'" $m --mode released --k 1 --t-max 1 --data t.mhs -o x
+expect_refused 2 "--mode soft with this option" $m --mode hard --t-max 0 --data t.mhs -o x
+expect_refused 2 "set --k, the number of pairs of layers" $m --mode released --k 1 --t-max 1 --data t.mhs -o x
 expect_refused 2 "--t-max" $m --pairs $pairs --t-max 1 -o x
 for number in 010 0x1 +1 -1 1.5 16777217; do
   expect_refused 2 "expected a whole number from 0 to 16777216 in decimal digits only, without sign or leading zeros; found '$number'" $m --mode soft --k 1 --t-max=$number --data t.mhs -o x

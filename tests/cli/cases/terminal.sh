@@ -69,7 +69,7 @@ cp run/last.safetensors "$m"
 on_terminal 0 mh-eval -q "$m" char.mhs
 on_terminal 0 mh-spectrum -q "$m" --of output-value
 on_terminal 3 mh-eval -q "no$m" char.mhs
-! command -v gnuplot >/dev/null || on_terminal 0 mh-spectrum -q "$m" run/last.safetensors --of output-value --summary --plot -
+! command -v gnuplot >/dev/null || on_terminal 0 mh-spectrum -q "$m" run/last.safetensors --of output-value --plot -
 TERM=dumb python3 on_terminal.py 0 -- mh-eval -q generate "$m" --length 60 --seed 3 </dev/null >shown || fail "generated text"
 grep -q '\\x' shown || fail "expected a control character among 60 generated tokens of an untrained model"
 python3 -B - "$ROOT/tests/cli" "$hostile" <<'P'
