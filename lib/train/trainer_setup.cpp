@@ -124,7 +124,9 @@ void Trainer::open_folder(const std::string& folder, bool resume, const WarmStar
   checkpointer_->require_equal_states();
   if (warm_start.checkpoint != nullptr) {
     warm_start_name_ = warm_start.checkpoint->name();
-    save_state("start");  // must precede config.toml: a resume without this state would start from random weights
+    // Must precede config.toml, since a resume without this state would start from random weights. If the process is
+    // killed between the two files, a new run replaces the state (RunFolder::has_only_start_state()).
+    save_state("start");
   }
   // Writes config.toml and log.jsonl after all checks, so that a resume that fails a check leaves both files unchanged.
   write_file_atomically(folder_->file("config.toml"), toml_);
