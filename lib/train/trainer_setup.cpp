@@ -131,6 +131,9 @@ void Trainer::open_folder(const std::string& folder, bool resume, const WarmStar
   // Writes config.toml and log.jsonl after all checks, so that a resume that fails a check leaves both files unchanged.
   write_file_atomically(folder_->file("config.toml"), toml_);
   folder_->rewind_log(resume ? state_.update : -1, state_.is_complete);
+  // A killed run may have saved a state that no longer retains a checkpoint, and not yet deleted this checkpoint.
+  if (config_.train.checkpoint.retain_by == "best" && !state_.selection.retained_scores.empty())
+    selection_->delete_unretained();
 }
 
 }  // namespace mh::train

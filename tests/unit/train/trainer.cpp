@@ -433,6 +433,36 @@ TEST_CASE(
   close(descriptor);
 }
 
+TEST_CASE("a resume deletes the checkpoints that a killed run no longer retained") {
+  Folder folder;
+  write_text(folder.file("t.mhs"), deterministic_text(600));
+  const auto train = [&](const std::string& retain_by, bool resume) {
+    const std::string toml = "length = '3u'\nvalidation.every = '1u'\ncheckpoint.retain = 2\ncheckpoint.retain_by = '";
+    runs::run(tiny_run(folder, toml + retain_by + "'\n"), folder.file("run"), resume);
+  };
+  const std::filesystem::path checkpoints = folder.path / "run/checkpoints";
+  const auto names_of_checkpoints = [&] {
+    std::set<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(checkpoints))
+      names.insert(entry.path().filename().string());
+    return names;
+  };
+  train("best", false);
+  const std::set<std::string> retained = names_of_checkpoints();
+  REQUIRE(retained.size() == 2);
+  // A run that is killed after it has saved its state leaves a checkpoint that the state no longer retains.
+  const auto add_checkpoint = [&] {
+    std::filesystem::copy(folder.path / "run/last.safetensors", checkpoints / "update-000000000.safetensors");
+  };
+  add_checkpoint();
+  train("best", true);
+  CHECK(names_of_checkpoints() == retained);
+  // With the rule "newest", the run deletes older checkpoints when it saves a new one.
+  add_checkpoint();
+  train("newest", true);
+  CHECK(names_of_checkpoints().size() == 3);
+}
+
 TEST_CASE("resume keeps log lines with control characters, quotes and non-ASCII text unchanged") {
   Folder folder;
   const std::vector<std::string> characters{
