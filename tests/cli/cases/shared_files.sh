@@ -49,3 +49,14 @@ kill -9 "$pid"; wait "$pid" 2>/dev/null || true
 rm -rf run/*.safetensors run/checkpoints
 expect 0 mh-train -q --train t.mhs --out run --set model.layers=1 --set model.width=16 --set model.ffn_dim=16 --set attention.heads=2 \
   --set train.batch.sequence_length=16 --set train.batch.tokens=64 --set train.length=1u
+# A second mh-finetune --seeds in the same folder is refused, also with --resume; the error has the process ID of the first.
+[ -n "$(command -v mh-finetune || true)" ] || skip "mh-finetune is not built"
+go="--init run/last.safetensors --train t.mhs --out seeds --seeds 2 --set train.batch.sequence_length=16 --set train.batch.tokens=64"
+mh-finetune -q $go --set train.length=100000u 2>/dev/null &
+pid=$!
+for _ in $(seq 200); do [ -s seeds/lock ] && break; sleep 0.05; done
+expect 1 mh-finetune -q $go
+expect_stderr "process $pid on $(hostname)"
+expect 1 mh-finetune -q $go --resume
+expect_stderr "process $pid on $(hostname)"
+kill -9 "$pid"; wait "$pid" 2>/dev/null || true

@@ -463,6 +463,33 @@ TEST_CASE("a resume deletes the checkpoints that a killed run no longer retained
   CHECK(names_of_checkpoints().size() == 3);
 }
 
+TEST_CASE("several seeds lock their folder, and a resume begins the runs that have not begun") {
+  Folder folder;
+  const std::string path = folder.file("runs");
+  const SeedRuns runs{path, 1, 3, true};
+  CHECK(runs.first_new_seed() == 1);
+  {
+    const SeedFolder seed_folder(runs);
+    CHECK(status_of([&] { SeedFolder{runs}; }) == 1);
+    CHECK_THROWS_WITH(SeedFolder(runs), Catch::Contains(str("process ", getpid(), " on ")));
+  }
+  CHECK_FALSE(std::filesystem::exists(path));  // an error before the first run leaves no folder
+  {
+    const SeedFolder seed_folder(runs);
+    std::filesystem::create_directories(runs.folder_of(1));
+    write_file_atomically(runs.folder_of(1) + "/config.toml", "");
+    std::filesystem::create_directories(runs.folder_of(2));  // a run killed before it wrote config.toml
+    CHECK(runs.resumes(1));
+    CHECK_FALSE(runs.resumes(2));
+    CHECK_FALSE(runs.resumes(3));
+    CHECK(runs.first_new_seed() == 2);
+    CHECK(status_of([&] { check_seed_folders(runs); }) == 0);
+    CHECK(status_of([&] { check_seed_folders({path, 1, 3, false}); }) == 2);
+    CHECK_FALSE(SeedRuns{path, 1, 3, false}.resumes(1));
+  }
+  CHECK(std::filesystem::exists(path + "/lock"));
+}
+
 TEST_CASE("resume keeps log lines with control characters, quotes and non-ASCII text unchanged") {
   Folder folder;
   const std::vector<std::string> characters{
