@@ -26,6 +26,7 @@ import zipfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 RECORDED = ROOT / "tests/cli/recorded"
 TEXT = "the cat sat on the mat\nthe rat ate the cat\nthe mat was wet, was it not?\n" * 8
+CONFIG_FILES = ("config.json", "generation_config.json", "special_tokens_map.json", "chat_template.jinja", "tokenizer_config.json")
 TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "merges.txt", "vocab.txt", "tokenizer_config.json", "added_tokens.json",
                    "special_tokens_map.json")
 
@@ -193,14 +194,23 @@ def add_archive(corpus):
                 corpus.add("squad", name, data)
 
 
+def read_files(folder, names):
+    """Returns the contents of files in a folder; b"" for a file that does not exist."""
+    return [(folder / name).read_bytes() if (folder / name).exists() else b"" for name in names]
+
+
 def add_recorded(corpus):
     """Adds the files of the recorded Hugging Face folders."""
     for folder in sorted(RECORDED.iterdir()):
+        files = read_files(folder, TOKENIZER_FILES)
+        if (folder / "source.spm").exists():
+            model = with_small_table((folder / "source.spm").read_bytes())
+            corpus.add("tokenizer_folder", folder.name, b"\x1e".join([*files, model]))
         if not (folder / "config.json").exists():
             continue
-        corpus.add("huggingface_config", folder.name, (folder / "config.json").read_bytes())
-        files = [(folder / name).read_bytes() if (folder / name).exists() else b"" for name in TOKENIZER_FILES]
-        corpus.add("tokenizer_folder", folder.name, b"\x1e".join(files))
+        corpus.add("huggingface_config", folder.name, b"\x1e".join(read_files(folder, CONFIG_FILES)).rstrip(b"\x1e"))
+        if any(files):
+            corpus.add("tokenizer_folder", folder.name, b"\x1e".join(files))
         if files[0]:
             corpus.add("tokenizer_folder", folder.name + "-old", b"\x1e".join([b"", *files[1:]]))
 
@@ -319,6 +329,23 @@ def add_prepared(corpus, prep):
     corpus.add("codes", "codes", b"#version: 0.2\nt h\nth e</w>\na t</w>\nc at</w>\n")
 
 
+def add_settings(corpus):
+    """Adds settings of models for text and images, settings that multihead refuses, and files that a conversion keeps."""
+    text = json.loads((RECORDED / "gemma3_text-5/config.json").read_text())
+    generation = {"do_sample": True, "eos_token_id": [1, 2], "temperature": 0.6}
+    pad = {"pad_token": "[PAD]", "additional_special_tokens": ["<a>"]}
+    files = [{"model_type": "gemma3", "pad_token_id": 0, "eos_token_id": [1, 2], "text_config": text, "vision_config": {}}, generation, pad]
+    corpus.add("huggingface_config", "text-part", b"\x1e".join([*(json.dumps(file).encode() for file in files), b"{{ messages }}",
+                                                               json.dumps({**pad, "chat_template": "{{ messages }}", "padding_side": "left"}).encode()]))
+    companions = {"config.json": {"pad_token_id": 0, "eos_token_id": [1, 2]}, "generation_config.json": generation, "chat_template.jinja": "x",
+                  "tokenizer_config.json": pad, "special_tokens_map.json": pad}
+    corpus.add("huggingface_config", "companions", json.dumps(companions).encode())
+    for name, settings in {"quantised": {"quantization_config": {"quant_method": "awq"}}, "experts": {"num_local_experts": 8}, "gates": {"attn_output_gate": True},
+                           "layer-types": {"layer_types": ["full_attention", "sliding_attention", "conv"]}, "per-layer": {"per_layer_config": {"0": {}}},
+                           "unsupported": {"model_type": "mamba"}, "code": {"model_type": "a", "auto_map": {}}}.items():
+        corpus.add("huggingface_config", name, json.dumps({**text, **settings}).encode())
+
+
 def add_documents(corpus):
     """Adds documents of mh-prep lm: JSON lines, and text in whose first byte the target finds another unit."""
     lines = [{"text": "a b\n\n c", "id": [1, {"k": None}]}, {"text": ""}, {"text": TEXT}]
@@ -350,6 +377,7 @@ def main():
     add_archive(corpus)
     add_checkpoints(corpus)
     add_recorded(corpus)
+    add_settings(corpus)
     add_pipelines(corpus)
     add_prepared(corpus, prep)
     add_documents(corpus)
