@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """Makes the seed corpus of the fuzz targets: a folder of small files for each target, most of them valid.
 
-    corpus.py MH_PREP FOLDER    shards and vocabularies by MH_PREP, files of the archive of tests/data and of tests/cli/recorded,
-                                checkpoints, a file in the form of torch.save, inputs that readers must refuse, and the inputs in
-                                tests/fuzz/found that once failed
+    corpus.py MH_PREP FOLDER            replaces FOLDER by shards and vocabularies by MH_PREP, files of the archive of tests/data and of
+                                        tests/cli/recorded, checkpoints, a file in the form of torch.save, inputs that readers must refuse,
+                                        and the inputs in tests/fuzz/found that once failed
+    corpus.py MH_PREP FOLDER TARGET...  adds the files of each TARGET to FOLDER/TARGET. Inputs that libFuzzer has added there, and the other
+                                        folders in FOLDER, stay, so that several processes may call this at the same time
 
 Most files have at most 4 KB, the maximum of ./run fuzz, since the time of a target grows with the size of its inputs.
 """
+import argparse
 import base64
 import collections
 import ctypes
@@ -370,9 +373,8 @@ def add_refused(corpus):
     corpus.add("pickle", "none-as-state", protocol + b"}Nb.")   # EMPTY_DICT, NONE; BUILD, which requires a dict; STOP
 
 
-def main():
-    prep, folder = sys.argv[1], pathlib.Path(sys.argv[2])
-    shutil.rmtree(folder, ignore_errors=True)
+def make_corpus(prep, folder):
+    """Makes the corpus of all targets in `folder`."""
     corpus = Corpus(folder)
     add_archive(corpus)
     add_checkpoints(corpus)
@@ -397,6 +399,31 @@ def main():
     corpus.add("tensor_index", "index", b'{"metadata": {"total_size": 8}, "weight_map": {"a": "model-00001-of-00002.safetensors"}}')
     for input_file in (ROOT / "tests/fuzz/found").glob("*/*"):
         corpus.add(input_file.parent.name, input_file.name, input_file.read_bytes())
+
+
+def merge(new_folder, folder):
+    """Moves the files of `new_folder` to `folder`, which may have more files. Renames each file, so that a running fuzz target reads whole files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in new_folder.iterdir():
+        path.replace(folder / path.name)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("prep", type=pathlib.Path)
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("targets", nargs="*", metavar="TARGET")
+    args = parser.parse_args()
+    args.folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=args.folder.name + ".", dir=args.folder.parent) as name:  # on the file system of the folder
+        new_corpus = pathlib.Path(name)
+        make_corpus(args.prep.resolve(), new_corpus)
+        if not args.targets:
+            shutil.rmtree(args.folder, ignore_errors=True)
+        for target in args.targets or [path.name for path in new_corpus.iterdir()]:
+            if (new_corpus / target).exists():  # a target without a corpus starts from an empty folder
+                merge(new_corpus / target, args.folder / target)
+            (args.folder / target).mkdir(parents=True, exist_ok=True)
 
 
 if __name__ == "__main__":
