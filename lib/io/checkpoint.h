@@ -92,7 +92,8 @@ class Checkpoint {
   // Verifies the checksums of all tensors, if the file has checksums. Throws Error(input) for a wrong checksum.
   void verify() const;
   // Throws Error(input) if another program has shortened the file, see MappedFile::require_full_size(). A caller that
-  // has read tensors of a file without checksums calls this function afterwards.
+  // has read the data of tensors calls this function afterwards, since data() checks a checksum only before the first
+  // read, and a file of another program lacks checksums.
   void require_full_size() const;
   // Releases the memory of the mapped pages of a tensor of this file. data() stays valid, and reads the file again.
   void release(const std::string& name) const;

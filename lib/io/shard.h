@@ -129,11 +129,10 @@ class ShardFile {
   void verify(const TokenCheck& check) const;
 
  private:
+  // Begin of a frame of tokens, which ends at the begin of the next frame.
   struct Frame {
-    uint64_t file_offset;       // offset in the file, in bytes
-    uint32_t compressed_bytes;  // size in the file
-    uint64_t content_offset;    // offset in the decompressed content, in bytes
-    uint32_t content_bytes;     // size in the decompressed content
+    uint64_t file_offset;     // offset in the file, in bytes
+    uint64_t content_offset;  // offset in the decompressed content, in bytes
   };
   struct CachedFrame {
     size_t frame_index = SIZE_MAX;
@@ -144,10 +143,10 @@ class ShardFile {
   MappedFile file_;
   ShardHeader header_;
   ShardCounts counts_;
+  // The frames of tokens, then the end of the last frame. A damaged shard may have a frame for every 16 bytes of the
+  // file, so that a larger entry would take more memory than twice the size of the file.
   std::vector<Frame> frames_;
-  // Offset and size in the file, in bytes, of the compressed sequence lengths in each of their frames, without the head
-  // and the tag of the frame.
-  std::vector<std::pair<uint64_t, uint32_t>> lengths_ranges_;
+  uint64_t lengths_begin_ = 0, lengths_end_ = 0;  // range in the file, in bytes, of the frames of sequence lengths
   uint64_t content_hash_ = 0;
   std::unique_ptr<Trailer> trailer_;
   mutable std::mutex mutex_;

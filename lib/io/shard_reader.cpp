@@ -121,6 +121,8 @@ ShardFile::ShardFile(const std::string& path) : file_(path) {
   const uint64_t end = size - table_size - 8;
   bool has_trailer = false;
   Trailer trailer;
+  frames_.reserve(std::min(num_frames, end / 8) + 1);  // the loop refuses frames of less than 8 bytes
+  Frame tokens_end{0, 0};
   for (uint64_t i = 0; i < num_frames; ++i, entry += 8) {
     uint32_t compressed_bytes = load32(entry), bytes = load32(entry + 4);
     if (compressed_bytes < 8 || compressed_bytes > end - offset)
@@ -129,11 +131,14 @@ ShardFile::ShardFile(const std::string& path) : file_(path) {
                     str("a frame of ", count_of(compressed_bytes, "byte")));
     const uint32_t magic = load32(data + offset);
     if (bytes > 0) {
-      if (magic != kZstdMagic || has_trailer || bytes > kMaxFrameBytes || bytes % header_.token_bytes != 0)
+      const bool follows_tokens = frames_.empty() || offset == tokens_end.file_offset;
+      if (magic != kZstdMagic || has_trailer || !follows_tokens || bytes > kMaxFrameBytes ||
+          bytes % header_.token_bytes != 0)
         throw_damaged(name(), offset, "a frame of tokens",
                       "a frame that begins with " + quote_first_bytes(data + offset, 8));
-      frames_.push_back({offset, compressed_bytes, content_bytes, bytes});
+      frames_.push_back({offset, content_bytes});
       content_bytes += bytes;
+      tokens_end = {offset + compressed_bytes, content_bytes};
     } else {
       if (load32(data + offset + 4) != compressed_bytes - 8 || has_trailer || (i == 0) != (magic == kHeaderMagic) ||
           (i > 0 && magic != kTrailerMagic))
@@ -141,7 +146,8 @@ ShardFile::ShardFile(const std::string& path) : file_(path) {
                       "a frame that begins with " + quote_first_bytes(data + offset, 8));
       std::string_view payload(reinterpret_cast<const char*>(data) + offset + 8, compressed_bytes - 8);
       if (payload.substr(0, 8) == kLengthsTag) {
-        lengths_ranges_.emplace_back(offset + 16, compressed_bytes - 16);
+        if (lengths_end_ == 0) lengths_begin_ = offset;
+        lengths_end_ = offset + compressed_bytes;
       } else if (i > 0) {
         trailer = decode_trailer(payload, name());
         has_trailer = true;
@@ -162,7 +168,9 @@ ShardFile::ShardFile(const std::string& path) : file_(path) {
             count_of(trailer.num_sequences, "sequence")));
   trailer_ = std::make_unique<Trailer>(trailer);
   size_t largest_frame = 1;
-  for (const Frame& f : frames_) largest_frame = std::max<size_t>(largest_frame, f.content_bytes);
+  frames_.push_back(tokens_end);
+  for (size_t i = 0; i + 1 < frames_.size(); ++i)
+    largest_frame = std::max<size_t>(largest_frame, frames_[i + 1].content_offset - frames_[i].content_offset);
   cache_.resize(std::clamp<size_t>(kMaxCacheBytes / largest_frame, 1, kMaxCachedFrames));
 }
 
@@ -176,18 +184,19 @@ std::shared_ptr<const std::vector<uint8_t>> ShardFile::load_frame(size_t index) 
     const CachedFrame& slot = cache_[index % cache_.size()];
     if (slot.frame_index == index) return slot.bytes;
   }
-  const Frame& f = frames_[index];
-  const std::span<const uint8_t> compressed_frame(file_.data() + f.file_offset, f.compressed_bytes);
+  const Frame &f = frames_[index], &next = frames_[index + 1];
+  const uint64_t content_bytes = next.content_offset - f.content_offset;
+  const std::span<const uint8_t> compressed_frame(file_.data() + f.file_offset, next.file_offset - f.file_offset);
   if (const uint64_t content_size = content_size_of(compressed_frame, header_.token_bytes, name(), f.file_offset);
-      content_size != f.content_bytes)
+      content_size != content_bytes)
     throw_damaged(name(), f.file_offset,
-                  str(count_of(f.content_bytes, "byte"), " of tokens in the frame, as the seek table states"),
+                  str(count_of(content_bytes, "byte"), " of tokens in the frame, as the seek table states"),
                   count_of(content_size, "byte"));
-  auto bytes = std::make_shared<std::vector<uint8_t>>(f.content_bytes);
+  auto bytes = std::make_shared<std::vector<uint8_t>>(content_bytes);
   size_t n = check_zstd_memory(
       ZSTD_decompress(bytes->data(), bytes->size(), compressed_frame.data(), compressed_frame.size()));
-  if (n != f.content_bytes)  // then `n` is an error code, since zstd refuses content whose size differs from the frame
-                             // header
+  if (n != content_bytes)  // then `n` is an error code, since zstd refuses content whose size differs from the frame
+                           // header
     throw_damaged(name(), f.file_offset, "a frame that zstd can decompress",
                   str("zstd's error '", ZSTD_getErrorName(n), "'"));
   std::lock_guard lock(mutex_);
@@ -217,8 +226,16 @@ const std::vector<uint32_t>& ShardFile::sequence_lengths() const {
   std::lock_guard lock(mutex_);
   if (!has_lengths_) {
     std::string compressed_lengths, varints;
-    for (auto [offset, size] : lengths_ranges_)
-      compressed_lengths.append(reinterpret_cast<const char*>(file_.data()) + offset, size);
+    for (uint64_t offset = lengths_begin_; offset < lengths_end_;) {
+      // The constructor has checked these sizes, but another program may have written to the file since.
+      const uint64_t payload_bytes = load32(file_.data() + offset + 4);
+      if (payload_bytes < kLengthsTag.size() || payload_bytes + 8 > lengths_end_ - offset)
+        throw_damaged(name(), offset, "a frame of sequence lengths",
+                      "a frame that begins with " + quote_first_bytes(file_.data() + offset, 8));
+      compressed_lengths.append(reinterpret_cast<const char*>(file_.data()) + offset + 8 + kLengthsTag.size(),
+                                payload_bytes - kLengthsTag.size());
+      offset += 8 + payload_bytes;
+    }
     decompress_lengths(compressed_lengths, trailer_->lengths_bytes, varints, name());
     decode_lengths(varints, *trailer_, name(), &lengths_);
     has_lengths_ = true;
@@ -231,7 +248,7 @@ void ShardFile::verify(const TokenCheck& check) const {
   const auto state = owner_of(XXH64_createState(), XXH64_freeState);
   XXH64_state_t* hash = state.get();
   XXH64_reset(hash, 0);
-  for (size_t i = 0; i < frames_.size(); ++i) {
+  for (size_t i = 0; i + 1 < frames_.size(); ++i) {
     auto bytes = load_frame(i);
     XXH64_update(hash, bytes->data(), bytes->size());
     std::vector<int32_t> tokens(bytes->size() / header_.token_bytes);

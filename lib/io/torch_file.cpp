@@ -43,6 +43,7 @@ class TorchFile : public TensorFile {
     return copied_bytes;
   }
   void finish(const std::string& name) const override {
+    archive_.require_full_size();  // data() checks the CRC-32 before the caller reads the bytes, or not at all
     archive_.release(archive_.data(tensors_.at(name).storage_key));
   }
 

@@ -26,6 +26,9 @@ class ZipArchive {
   // entry, unless the archive stores 0 as the CRC-32, as after torch.serialization.set_crc32_options(False). Throws
   // Error(input) for an entry that is missing, damaged or beyond the end of the file.
   std::span<const uint8_t> data(const std::string& entry) const;
+  // Throws Error(input) if another program has shortened the file, see MappedFile::require_full_size(). A caller that
+  // has read the bytes of an entry calls this function afterwards.
+  void require_full_size() const { file_.require_full_size(); }
   // Releases the memory of the mapped pages of an entry. Bytes that data() returned stay valid.
   void release(std::span<const uint8_t> bytes) const;
   bool has(const std::string& entry) const { return entries_.count(entry) > 0; }

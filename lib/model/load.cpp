@@ -181,7 +181,7 @@ at::Tensor stored_parameter(const io::Checkpoint& checkpoint, const nn::Paramete
 }
 
 // Returns the elements first, …, first + count - 1 of the tensor `name`, flattened. Throws Error(input) if the tensor
-// is missing or does not have this shape and type.
+// is missing or does not have this shape and type, or if another program has shortened the file.
 at::Tensor stored_elements(const io::Checkpoint& checkpoint, const std::string& name, at::IntArrayRef shape,
                            at::ScalarType scalar_type, int64_t first, int64_t count) {
   at::Tensor elements = at::empty({count}, scalar_type);
@@ -190,10 +190,11 @@ at::Tensor stored_elements(const io::Checkpoint& checkpoint, const std::string& 
   if (count > 0)
     std::memcpy(elements.mutable_data_ptr(), stored_bytes + first * static_cast<int64_t>(elements.element_size()),
                 elements.nbytes());
+  checkpoint.require_full_size();
   return elements;
 }
 
-// Returns a tensor of the checkpoint. Throws Error(input) if it is missing or does not have this shape and type.
+// Returns a tensor of the checkpoint. Throws Error(input) like stored_elements().
 at::Tensor stored_tensor(const io::Checkpoint& checkpoint, const std::string& name, at::IntArrayRef shape,
                          at::ScalarType scalar_type) {
   return stored_elements(checkpoint, name, shape, scalar_type, 0, c10::multiply_integers(shape)).view(shape);
@@ -233,6 +234,7 @@ void load_evaluation_values(const io::Checkpoint& checkpoint, nn::ParameterList&
     finite_check.add(p.name(), values);
     return values;
   });
+  checkpoint.require_full_size();
   finite_check.warn(checkpoint.name());
 }
 
@@ -240,6 +242,7 @@ void load_evaluation_values(const io::Checkpoint& checkpoint, nn::ParameterList&
 
 void load_parameter(const io::Checkpoint& checkpoint, nn::Parameter& parameter) {
   parameter.set_values(stored_parameter(checkpoint, parameter));
+  checkpoint.require_full_size();
   checkpoint.release(parameter.name());
 }
 

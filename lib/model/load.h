@@ -64,7 +64,8 @@ void require_same_parameters(const std::string& checkpoint_name, const ModelConf
 // Copies all parameters from the checkpoint, converts them to fp32, and warns about NaN and infinite values. To a
 // master that the processes divide (nn::Parameter::divide_master()), copies only the elements that this process holds.
 // Releases the mapped pages of each tensor, so that the memory has one tensor of the file at a time. Throws
-// Error(input) if a tensor is missing, unknown or of another shape or type.
+// Error(input) if a tensor is missing, unknown or of another shape or type, or if another program has shortened the
+// file.
 void load_parameters(const io::Checkpoint& checkpoint, nn::ParameterList& parameters);
 // Copies one parameter like load_parameters(), without a warning.
 void load_parameter(const io::Checkpoint& checkpoint, nn::Parameter& parameter);

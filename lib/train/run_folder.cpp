@@ -1,25 +1,22 @@
 #include "train/run_folder.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <set>
-#include <thread>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json_types.h"
 #include "base/text.h"
+#include "io/checkpoint.h"
 #include "io/run_log.h"
+#include "train/train_state.h"
 
 namespace mh::train {
 
@@ -66,84 +63,37 @@ void refuse_links(const fs::path& folder) {
   for (const auto& entry : fs::directory_iterator(folder / "checkpoints")) refuse_link(entry.path());
 }
 
-std::string host_name() {
-  char host[256] = {};
-  gethostname(host, sizeof host - 1);
-  return host;
-}
-
-// Returns whether `owner`, the text of a lock file, names a process of this host that has ended.
-bool has_ended(const std::string& owner) {
-  long long process = 0;
-  int begin_host = 0;
-  if (std::sscanf(owner.c_str(), "process %lld on %n", &process, &begin_host) != 1 || begin_host == 0 || process <= 0)
-    return false;
-  return owner.substr(static_cast<size_t>(begin_host)) == host_name() && kill(static_cast<pid_t>(process), 0) != 0 &&
-         errno == ESRCH;
-}
-
-// Returns the text of a lock file that another process has locked. The process writes the text after it has locked the
-// file, so that the file may still be empty or name the owner of the previous run; the function then reads the file
-// again for up to a second. Returns "" if the owner stays unknown.
-std::string read_owner(const std::string& lock_file) {
-  constexpr int kAttempts = 50;
-  for (int i = 0; i < kAttempts; ++i) {
-    const std::string owner = trim(read_text_file(lock_file));
-    if (!owner.empty() && !has_ended(owner)) return owner;
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
-  return "";
-}
-
 }  // namespace
-
-void refuse_link(const fs::path& path) {
-  if (fs::is_symlink(path))
-    refuse_input(path.string(), "a file or folder of the run", "a symbolic link",
-                 "remove the link, since a run writes only inside its folder");
-}
 
 RunFolder::RunFolder(const std::string& path, bool resume, bool is_owner) : path_(path), is_owner_(is_owner) {
   if (!is_owner) return;
   std::error_code error;
-  if (resume && !fs::exists(file("config.toml"), error))
+  if (resume && !fs::exists(file("config.toml"), error)) {
+    const bool has_lost_config = fs::exists(path, error) && has_progress() && !has_only_start_state();
     refuse_input(path, "the folder of a run",
                  fs::exists(path, error) ? "a folder without config.toml" : "no such folder",
-                 "start a run with --config and --train");
+                 has_lost_config ? "restore config.toml, or start a new run with another --out"
+                                 : "start a run with --config and --train");
+  }
   fs::create_directories(path, error);
   if (error || !fs::is_directory(path))
     throw Error(Exit::failed,
                 Problem{path, "a folder for the run", error ? error.message() : "a file", "choose another --out"});
   refuse_links(path);
-  lock_fd_ = open_descriptor(file("lock"), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (lock_fd_ < 0)
-    throw Error(Exit::failed, Problem{file("lock"), "a writable file", std::strerror(errno), "choose another --out"});
-  if (flock(lock_fd_, LOCK_EX | LOCK_NB) != 0) {
-    const int code = errno;
-    const std::string owner = code == EWOULDBLOCK ? read_owner(file("lock")) : "";
-    throw Error(Exit::failed, Problem{path, "a folder that no other process uses",
-                                      code != EWOULDBLOCK ? std::string("a lock that fails: ") + std::strerror(code)
-                                      : owner.empty()     ? "a running mh-train or mh-finetune"
-                                                          : "a running mh-train or mh-finetune: " + owner,
-                                      resume ? "wait for the other process" : "choose another --out"});
-  }
-  if (ftruncate(lock_fd_, 0) != 0 || write_fully(lock_fd_, str("process ", getpid(), " on ", host_name(), "\n")) != 0)
-    throw Error(Exit::failed, Problem{file("lock"), "a successful write", std::strerror(errno),
-                                      "free some space, or choose another --out"});
+  lock_.emplace(path, resume ? "wait for the other process" : "choose another --out");
   remove_partial_files(path);
   remove_partial_files(file("checkpoints"));
-  if (!resume && has_progress())
-    refuse_usage(path, "a new folder", "a folder with a run",
-                 "continue with mh-train --resume --out " + path + ", or choose another --out");
+  if (resume || !has_progress()) return;
+  if (!has_only_start_state())
+    refuse_usage(path, "a new folder",
+                 has("config.toml") ? "a folder with a run" : "a folder with the weights of a run, without config.toml",
+                 has("config.toml") ? "continue with mh-train --resume --out " + path + ", or choose another --out"
+                                    : "restore config.toml and continue with --resume, or choose another --out");
+  fs::remove(file("last.safetensors"));  // otherwise a resume of a run without a warm start would read this state
 }
 
 RunFolder::~RunFolder() {
   if (log_fd_ >= 0) ::close(log_fd_);
-  if (lock_fd_ < 0) return;
-  // Clears the text that names this process as the owner before the lock ends, so that another process does not read
-  // the text afterwards. A failure is harmless, since read_owner() ignores a process that has ended.
-  [[maybe_unused]] const int result = ftruncate(lock_fd_, 0);
-  ::close(lock_fd_);
 }
 
 bool RunFolder::has(const std::string& name) const { return fs::exists(file(name)); }
@@ -151,6 +101,20 @@ bool RunFolder::has(const std::string& name) const { return fs::exists(file(name
 bool RunFolder::has_progress() const {
   return std::any_of(std::begin(kRunFiles), std::end(kRunFiles),
                      [&](const RunFile& f) { return f.is_progress && has(f.name); });
+}
+
+bool RunFolder::has_only_start_state() const {
+  const std::string state = file("last.safetensors");
+  if (has("config.toml") || fs::is_symlink(state) || !MappedFile::is_mappable(state) ||
+      std::any_of(std::begin(kRunFiles), std::end(kRunFiles), [&](const RunFile& f) {
+        return f.is_progress && f.name != std::string("last.safetensors") && has(f.name);
+      }))
+    return false;
+  try {
+    return parse_train_state(io::Checkpoint(state).metadata_entry(io::kTrainingKey), state).update == 0;
+  } catch (const Error&) {
+    return false;  // a file that is not a training state, or is damaged; a new run must not replace it
+  }
 }
 
 void RunFolder::log(const nlohmann::ordered_json& line) {

@@ -9,24 +9,22 @@
 //   lock                   lock file of the process that trains in this folder
 #pragma once
 
-#include <filesystem>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 
-namespace mh::train {
+#include "train/folder_lock.h"
 
-// Throws Error(input) if the path is a symbolic link. A run folder from another person may contain links to files
-// elsewhere, which the run would overwrite.
-void refuse_link(const std::filesystem::path& path);
+namespace mh::train {
 
 class RunFolder {
  public:
   // Creates or opens the folder and locks it. `is_owner`: whether this process writes the files of the run; if not, the
   // folder must exist, and no function changes the folder or throws for its content. For a new run, throws Error(usage)
-  // if has_progress(). For a resume, throws Error(input) without config.toml. Throws the error of refuse_link() for the
-  // files of the run, and Error(failed) if the folder cannot be created or written, or if another process has locked
-  // it.
+  // if has_progress(), but removes the state of a folder with has_only_start_state(). For a resume, throws Error(input)
+  // without config.toml. Throws the error of refuse_link() for the files of the run, Error(failed) if the folder cannot
+  // be created, and the errors of FolderLock.
   RunFolder(const std::string& path, bool resume, bool is_owner = true);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
@@ -36,6 +34,9 @@ class RunFolder {
   bool has(const std::string& name) const;
   // Returns whether a run has saved weights or a training state in this folder.
   bool has_progress() const;
+  // Returns whether the folder has no config.toml, and as its only progress a training state of no update. A run with a
+  // warm start leaves such a folder if it is killed after it has saved this state, and before it writes config.toml.
+  bool has_only_start_state() const;
   // Appends a line to log.jsonl. Throws Error(failed) if the file cannot be opened or written.
   void log(const nlohmann::ordered_json& line);
   // Removes from log.jsonl the lines that a run resumed after `update` updates will write again: lines of later
@@ -52,8 +53,8 @@ class RunFolder {
  private:
   std::string path_;
   bool is_owner_;
-  int lock_fd_ = -1;  // file descriptor of the file `lock`; holds a lock of flock(2) until the descriptor is closed
-  int log_fd_ = -1;   // file descriptor of log.jsonl; -1: not open
+  std::optional<FolderLock> lock_;  // empty unless this process is the owner
+  int log_fd_ = -1;                 // file descriptor of log.jsonl; -1: not open
 };
 
 }  // namespace mh::train

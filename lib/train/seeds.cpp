@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "train/run_folder.h"
 
 namespace mh::train {
 
@@ -36,16 +35,42 @@ task::NamedScores apply_to_scores(const std::vector<SeedResult>& results,
 
 std::string SeedRuns::folder_of(int64_t seed) const { return str(folder, "/seed", seed); }
 
+bool SeedRuns::resumes(int64_t seed) const {
+  return resume && std::filesystem::exists(folder_of(seed) + "/config.toml");
+}
+
+std::optional<int64_t> SeedRuns::first_new_seed() const {
+  for (int64_t seed = first_seed; seed < first_seed + num_runs; ++seed)
+    if (!resumes(seed)) return seed;
+  return std::nullopt;
+}
+
+SeedFolder::SeedFolder(const SeedRuns& runs) : path_(runs.folder) {
+  std::error_code error;
+  std::filesystem::create_directories(path_, error);
+  if (error || !std::filesystem::is_directory(path_))
+    throw Error(Exit::failed,
+                Problem{path_, "a folder for the runs", error ? error.message() : "a file", "choose another --out"});
+  lock_.emplace(path_, runs.resume ? "wait for the other process" : "choose another --out");
+}
+
+SeedFolder::~SeedFolder() {
+  // After an error of the file system the folder stays; the lock file in it is harmless.
+  std::error_code error;
+  bool has_only_lock = true;
+  for (std::filesystem::directory_iterator entry(path_, error), end; !error && entry != end; entry.increment(error))
+    has_only_lock = has_only_lock && entry->path().filename() == "lock";
+  has_only_lock = has_only_lock && !error;
+  if (has_only_lock) std::filesystem::remove(path_ + "/lock", error);
+  lock_.reset();
+  if (has_only_lock) std::filesystem::remove(path_, error);
+}
+
 void check_seed_folders(const SeedRuns& runs) {
   for (int64_t seed = runs.first_seed; seed < runs.first_seed + runs.num_runs; ++seed) {
     const std::string folder = runs.folder_of(seed);
     refuse_link(folder);
-    const bool folder_exists = std::filesystem::exists(folder);
-    if (runs.resume && !folder_exists)
-      refuse_usage("--resume --seeds", str("the folder of a run with seed ", seed), "no folder " + folder,
-                   str("start the missing run with mh-finetune --init FILE --seed ", seed, " --out ", folder,
-                       " and the other options of the first runs; then repeat this command"));
-    if (!runs.resume && folder_exists)
+    if (!runs.resume && std::filesystem::exists(folder))
       refuse_usage("--out", str("no earlier run with seed ", seed), "the folder " + folder,
                    "continue the runs with --resume, or choose another --out or --seed");
   }
@@ -54,19 +79,11 @@ void check_seed_folders(const SeedRuns& runs) {
 int run_seeds(const SeedRuns& runs,
               const std::function<std::unique_ptr<Trainer>(int64_t seed, const std::string& folder)>& make_trainer,
               const std::function<void(const SeedResult&)>& on_result) {
-  if (!runs.resume) std::filesystem::create_directories(runs.folder);
   for (int64_t i = 0; i < runs.num_runs; ++i) {
     const int64_t seed = runs.first_seed + i;
     const std::string folder = runs.folder_of(seed);
     log_info(str("run ", i + 1, " of ", runs.num_runs, ": seed ", seed, ", folder ", folder));
-    std::unique_ptr<Trainer> trainer;
-    try {
-      trainer = make_trainer(seed, folder);
-    } catch (...) {
-      std::error_code ignored_error;
-      std::filesystem::remove(runs.folder, ignored_error);  // fails, as intended, if the folder is not empty
-      throw;
-    }
+    const std::unique_ptr<Trainer> trainer = make_trainer(seed, folder);
     if (const int status = trainer->run(); status != 0) return status;
     if (!trainer->validates()) continue;
     const task::NamedScores scores = scores_of(trainer->validate_best());

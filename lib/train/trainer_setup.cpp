@@ -124,11 +124,16 @@ void Trainer::open_folder(const std::string& folder, bool resume, const WarmStar
   checkpointer_->require_equal_states();
   if (warm_start.checkpoint != nullptr) {
     warm_start_name_ = warm_start.checkpoint->name();
-    save_state("start");  // must precede config.toml: a resume without this state would start from random weights
+    // Must precede config.toml, since a resume without this state would start from random weights. If the process is
+    // killed between the two files, a new run replaces the state (RunFolder::has_only_start_state()).
+    save_state("start");
   }
   // Writes config.toml and log.jsonl after all checks, so that a resume that fails a check leaves both files unchanged.
   write_file_atomically(folder_->file("config.toml"), toml_);
   folder_->rewind_log(resume ? state_.update : -1, state_.is_complete);
+  // A killed run may have saved a state that no longer retains a checkpoint, and not yet deleted this checkpoint.
+  if (config_.train.checkpoint.retain_by == "best" && !state_.selection.retained_scores.empty())
+    selection_->delete_unretained();
 }
 
 }  // namespace mh::train

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Measures the memory that the tools take to read hostile files.
 
-    damaged_memory.py TOOLS [--mib N] [--only NAME…]
+    damaged_memory.py TOOLS [--mib N] [--binary] [--only NAME…]
 
 Makes, in the working folder, files of about N MiB whose content takes much memory per byte, and reads each with a tool. As
 SECURITY.md promises, the additional memory, compared with a small file, may be at most 64 MiB plus the size of the file times the
 factor of its format.
+With --binary, reads only files of binary formats, whose factor is visible only in files of 64 MiB or more.
 Prints a line for each file, and ends with status 1 if a tool takes more memory or ends with a status other than 0, 2 and 3.
 """
 import argparse
@@ -102,6 +103,11 @@ def pieces(size):
     return '{"</s>":0,' + ",".join(f'"{i:x}":{i}' for i in range(1, size // 14)) + "}"
 
 
+def marian_pieces(size):
+    """Returns a vocab.json of a Marian model."""
+    return '{"</s>":0,"<unk>":1,' + ",".join(f'"{i:x}":{i}' for i in range(2, size // 14)) + "}"
+
+
 # {name: function}. The function of a size in bytes returns a tokenizer.json of about this size whose reading takes much memory. Readers accept
 # the first six.
 PIPELINES = {
@@ -166,6 +172,12 @@ def files(tools):
     """Yields the name, the factor, the command and the maker of each file. A maker returns the content for a size in bytes."""
     for name, value in VALUES.items():
         yield f"squad/{name}", TEXT, "mh-prep squad --wordpiece vocab.txt FILE", lambda size, value=value: '{"data":' + value(size) + "}"
+    yield "config.json/text_config", TEXT, "mh-convert config.json/", lambda size: (
+        '{"model_type":"gemma3","text_config":{"a":' + VALUES["objects"](size) + "}}")
+    yield "config.json/layer_types", TEXT, "mh-convert config.json/", lambda size: (
+        '{"model_type":"gpt2","layer_types":' + VALUES["strings"](size) + "}")
+    for file in ("generation_config.json", "tokenizer_config.json"):
+        yield f"{file}/companion, objects", TEXT, f"mh-convert {file}/", lambda size: '{"pad_token":' + VALUES["objects"](size) + "}"
     yield "config.json/numbers", TEXT, "mh-convert config.json/", lambda size: '{"model_type":' + VALUES["numbers"](size) + "}"
     yield "tokenizer.json/keys", TEXT, "mh-prep vocab --type byte-bpe --from tokenizer.json/", VALUES["keys"]
     yield "checkpoint/numbers", TEXT, "mh-convert --average FILE", lambda size: safetensors('{"a":' + VALUES["numbers"](size) + "}")
@@ -191,6 +203,10 @@ def files(tools):
         yield f"tokenizer.json/pipeline, {name}", TEXT, "mh-prep vocab --type tokenizer-json --from tokenizer.json/", value
     yield "vocab.json/keys", TEXT, "mh-prep vocab --type byte-bpe --from vocab.json/", lambda size: (
         "{" + ",".join(f'"{i:x}":{i}' for i in range(size // 15)) + "}")
+    yield "target_vocab.json/marian, keys", TEXT, "mh-prep lm --vocab target_vocab.json/ text", marian_pieces
+    yield "source.spm/marian, pieces", TEXT, "mh-prep lm --vocab source.spm/ text", sentencepiece
+    yield "documents/objects", TEXT, "mh-prep lm --document jsonl --vocab pieces.vocab FILE", lambda size: (
+        '{"text":"a","b":' + VALUES["objects"](size) + "}\n")
     yield "merges.txt/lines", TEXT, "mh-prep vocab --type byte-bpe --from merges.txt/", lambda size: numbered("# a", size, "\n") + "\n"
     yield "added_tokens.json/keys", TEXT, "mh-prep vocab --type byte-bpe --from added_tokens.json/", lambda size: (
         "{" + ",".join(f'"{i:x}":{i}' for i in range(min(size, ORDERED_KEYS_BYTES) // 15)) + "}")
@@ -249,6 +265,7 @@ def make_inputs(tools):
     pathlib.Path("squad.json").write_text(json.dumps({"version": "1.1", "data": [{"title": "T", "paragraphs": [paragraph]}]}))
     run("mh-prep squad --quiet --wordpiece vocab.txt squad.json -o squad.mhs")
     run("mh-prep vocab --quiet --type byte text -o run.vocab")
+    run("mh-prep vocab --quiet --type byte-bpe --size 262 text -o pieces.vocab")
     run("mh-prep lm --quiet --vocab run.vocab text -o run.mhs")
     run("mh-train --quiet --out run --train run.mhs --set model.layers=1 --set model.width=8 --set model.ffn_dim=8 --set attention.heads=1 "
         "--set train.batch.sequence_length=2 --set train.batch.tokens=2 --set train.length=1u")
@@ -266,6 +283,13 @@ def write(name, make, size):
         if path.name in ("merges.txt", "vocab.json", "added_tokens.json", "tokenizer_config.json", "special_tokens_map.json"):
             for file in VOCABULARY_FILES:
                 shutil.copy(file, path)
+        if "companion" in name:  # a folder with a model of no tensors: mh-convert reads the companion before it refuses the model
+            shutil.copyfile(CONFIGURATION, path / "config.json")
+            (path / "model.safetensors").write_bytes(safetensors("{}"))
+        if "marian" in name:
+            for file, content in {"source.spm": sentencepiece(SMALL), "target.spm": sentencepiece(SMALL), "vocab.json": marian_pieces(SMALL).encode(),
+                                  "target_vocab.json": marian_pieces(SMALL).encode(), "tokenizer_config.json": b'{"separate_vocabs":true}'}.items():
+                (path / file).write_bytes(content)
         if path.name in ("log.jsonl", "last.safetensors"):
             shutil.copytree("run", path, dirs_exist_ok=True)
         path /= path.name
@@ -292,6 +316,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tools", type=pathlib.Path)
     parser.add_argument("--mib", type=int, default=16)
+    parser.add_argument("--binary", action="store_true")
     parser.add_argument("--only", nargs="*")
     args = parser.parse_args()
     pathlib.Path("vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"]) + "\n")
@@ -300,7 +325,7 @@ def main():
     num_failed = 0
     print(f"{'file':42}{'MiB':>8}{'memory, MiB':>13}{'limit':>8}  status")
     for name, factor, command, make in files(args.tools):
-        if args.only and not any(name.startswith(only) for only in args.only):
+        if args.only and not any(name.startswith(only) for only in args.only) or args.binary and factor != BINARY:
             continue
         write(name, make, SMALL)
         _, base, _ = measure_command(args.tools, command, name)

@@ -2,6 +2,7 @@
 
 first_path=$PATH
 case_folder=$PWD
+fail_call=$(dirname "$(command -v mh-prep)")/../tests/libfail-call.so
 
 # fail MESSAGE: prints MESSAGE and the last stderr, and ends the case as failed. skip REASON: ends the case as skipped.
 fail() { echo "FAILED: $*"; [ ! -f err ] || { echo "--- stderr"; cat err; }; exit 1; }
@@ -111,6 +112,11 @@ make_reproducible() {
   fi
 }
 
+# with_fault FAULT COMMAND…: runs a tool in which one system call fails, or which receives a signal at this call (tests/faults/fail_call.cpp).
+# start_with_fault FAULT COMMAND…: the same in the background; sets the variable pid.
+with_fault() { LD_PRELOAD="$fail_call${LD_PRELOAD:+:$LD_PRELOAD}" MH_FAULT="$1" "${@:2}"; }
+start_with_fault() { LD_PRELOAD="$fail_call${LD_PRELOAD:+:$LD_PRELOAD}" MH_FAULT="$1" "${@:2}" & pid=$!; }
+
 # expect_files FILE…: fails unless the folder of the case contains exactly these files; out and err are ignored.
 expect_files() {
   local files
@@ -155,7 +161,7 @@ check_killed_run() {
     kill -9 "$pid" 2>/dev/null && kills=$((kills + 1))
     wait "$pid" 2>/dev/null || true
     if [ -f killed/config.toml ]; then mh-train --threads 1 --resume --out killed -q 2>/dev/null & pid=$!
-    else rm -rf killed; "${start[@]}" killed 2>/dev/null & pid=$!; fi
+    else "${start[@]}" killed 2>/dev/null & pid=$!; fi
   done
   wait "$pid" 2>/dev/null || true
   expect 0 mh-train --threads 1 --resume --out killed

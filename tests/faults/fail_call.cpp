@@ -3,7 +3,8 @@
 //
 //   MH_FAULT=FUNCTION:N:ERRNO   the Nth call (from 1) of FUNCTION fails with ERRNO, a name in kErrors; malloc always
 //                               fails with ENOMEM; write also takes "short", which writes half of the bytes; "KILL"
-//                               kills the process by SIGKILL before the call
+//                               kills the process by SIGKILL before the call, "STOP" stops the process by SIGSTOP,
+//                               and SIGCONT then lets the call succeed
 //   MH_FAULT=FUNCTION:N+:ERRNO  all calls from the Nth on fail
 //   MH_FAULT_COUNTS=FILE        appends a line "FUNCTION calls" for each function when the process ends
 //   MH_FAULT_WRITES=FILE        appends the path of each file that the process, a child or a program that it starts
@@ -12,25 +13,34 @@
 //
 // After the start of main(), counts these calls, which MH_FAULT can make fail:
 //   - from the project's own code: open (mkstemp and mkostemp included), read, write (except to stderr), fsync, rename,
-//     mmap, close, fstat, fchmod, realpath, socketpair, pipe, fork, poll, send and waitpid;
-//   - from the project's own code and from std::filesystem: stat and mkdir (mkdtemp included);
-//   - from anywhere: allocations ("malloc") of at least MH_FAULT_ALLOCATION bytes, and new threads ("thread").
+//     mmap, close, fstat, fchmod, chmod, ftruncate, flock, lseek, realpath, socketpair, pipe, memfd_create ("memfd"),
+//     fork, posix_spawnp ("spawn"), poll, send and waitpid;
+//   - from the project's own code and from std::filesystem: stat, mkdir (mkdtemp included), opendir (openat of a folder
+//     included), readdir, and unlink (remove and unlinkat included);
+//   - from anywhere: allocations ("malloc") of at least MH_FAULT_ALLOCATION bytes by malloc() and its relatives or by
+//     any form of operator new, and new threads ("thread").
 // mmap counts only mappings of files. fsync counts calls for files, "fsyncfolder" calls for folders. close counts calls
 // for outputs (a temporary file, or standard output in a file); "closeother" counts the other calls, except for
 // standard output in a pipe: an error of that call is reported although the output file of the command is complete.
 //
 // Does not count these calls, which therefore never fail by MH_FAULT:
-//   - calls of children (fork) and of programs that the tool starts, such as gnuplot;
-//   - smaller allocations;
-//   - unlink, rmdir, chmod, ftruncate, flock, lseek, memfd_create, posix_spawn, and reading of folders;
-//   - calls inside the C library (stdio), LibTorch and other libraries.
+//   - calls of children (fork) and of programs that the tool starts, such as gnuplot: the tool sees only how they end,
+//     which the unit tests of Child and Plot cover;
+//   - smaller allocations: a run has too many to fail each one, and std::bad_alloc takes the same path for each size;
+//   - rmdir: the tools call it only after another call has failed;
+//   - isatty, munmap, madvise, posix_fadvise, sigaction, gethostname: their failure cannot change an output;
+//   - calls inside the C library (stdio), LibTorch and other libraries: the project sees only the errors of its calls
+//     of these libraries.
 //
 // link(2), linkat(2), renameat2(2) and O_TMPFILE always fail, as on file systems without them.
 #undef _FILE_OFFSET_BITS  // otherwise open() is another name of open64()
+#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <spawn.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -46,6 +56,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <initializer_list>
+#include <new>
 
 namespace {
 
@@ -63,6 +74,15 @@ enum Function {
   kStat,
   kFstat,
   kFchmod,
+  kChmod,
+  kOpendir,
+  kReaddir,
+  kUnlink,
+  kFtruncate,
+  kFlock,
+  kLseek,
+  kMemfd,
+  kSpawn,
   kRealpath,
   kSocketpair,
   kPipe,
@@ -74,10 +94,11 @@ enum Function {
   kMalloc,
   kFunctions
 };
-constexpr const char* kNames[kFunctions] = {"open",   "read",     "write",      "fsync",      "fsyncfolder", "rename",
-                                            "mkdir",  "mmap",     "close",      "closeother", "stat",        "fstat",
-                                            "fchmod", "realpath", "socketpair", "pipe",       "fork",        "poll",
-                                            "send",   "waitpid",  "thread",     "malloc"};
+constexpr const char* kNames[kFunctions] = {
+    "open",   "read",       "write", "fsync", "fsyncfolder", "rename", "mkdir",    "mmap",
+    "close",  "closeother", "stat",  "fstat", "fchmod",      "chmod",  "opendir",  "readdir",
+    "unlink", "ftruncate",  "flock", "lseek", "memfd",       "spawn",  "realpath", "socketpair",
+    "pipe",   "fork",       "poll",  "send",  "waitpid",     "thread", "malloc"};
 
 size_t min_allocation = 1 << 20;  // smallest allocation that is counted, bytes
 
@@ -86,14 +107,16 @@ std::atomic<bool> in_main = false;
 pid_t first_process = 0;
 int failing_function = -1, failing_errno = 0;
 long failing_call = 0;
-bool fails_from_then_on = false, writes_half = false, kills = false;
+int signal_number = 0;  // signal that the process receives instead of an error; 0: none
+bool fails_from_then_on = false, writes_half = false;
 
 struct ErrorName {
   const char* name;
   int code;
 };
-constexpr ErrorName kErrors[] = {{"ENOSPC", ENOSPC}, {"EIO", EIO},       {"EDQUOT", EDQUOT}, {"ENOMEM", ENOMEM},
-                                 {"EINTR", EINTR},   {"EAGAIN", EAGAIN}, {"EMFILE", EMFILE}, {"EPERM", EPERM}};
+constexpr ErrorName kErrors[] = {{"ENOSPC", ENOSPC}, {"EIO", EIO},     {"EDQUOT", EDQUOT},
+                                 {"ENOMEM", ENOMEM}, {"EINTR", EINTR}, {"EAGAIN", EAGAIN},
+                                 {"EMFILE", EMFILE}, {"EPERM", EPERM}, {"ENOLCK", ENOLCK}};
 
 template <class Call>
 Call real_function(const char* name) {
@@ -138,13 +161,14 @@ bool is_unsupported(int flags) {
 }
 bool opens_for_writing(int flags) { return (flags & O_ACCMODE) != O_RDONLY || (flags & (O_CREAT | O_TRUNC)) != 0; }
 
-// Counts a call. Returns whether the call must fail; with KILL, ends the process instead.
+// Counts a call. Returns whether the call must fail; with KILL and STOP, the process receives a signal instead.
 bool fails(Function function) {
   if (!in_main || getpid() != first_process) return false;
   const long call = ++counts[function];
   if (failing_function != function || (fails_from_then_on ? call < failing_call : call != failing_call)) return false;
-  if (kills) raise(SIGKILL);
-  return true;
+  if (signal_number == 0) return true;
+  raise(signal_number);
+  return false;
 }
 // Counts a call from the code of the project. Returns whether the call must fail, and sets errno if so.
 bool fails(Function function, void* caller) {
@@ -159,8 +183,38 @@ bool fails_in_filesystem(Function function, void* caller) {
   errno = failing_errno;
   return true;
 }
+// Whether this thread is inside operator new of the next library. Its calls of malloc() belong to an allocation that is
+// already counted. The model initial-exec of thread-local storage never allocates.
+[[gnu::tls_model("initial-exec")]] thread_local bool is_in_operator_new = false;
+// Sets is_in_operator_new for its lifetime.
+class InOperatorNew {
+ public:
+  InOperatorNew() { is_in_operator_new = true; }
+  ~InOperatorNew() { is_in_operator_new = was_in_operator_new_; }
+  InOperatorNew(const InOperatorNew&) = delete;
+  InOperatorNew& operator=(const InOperatorNew&) = delete;
+
+ private:
+  const bool was_in_operator_new_ = is_in_operator_new;
+};
+
 // Counts an allocation of at least min_allocation bytes. Returns whether the allocation must fail.
-bool fails_to_allocate(size_t size) { return size >= min_allocation && fails(kMalloc); }
+bool fails_to_allocate(size_t size) { return size >= min_allocation && !is_in_operator_new && fails(kMalloc); }
+// Counts an allocation by a throwing form of operator new, and calls the function `next` to allocate.
+template <class Next, class... Options>
+void* allocate_or_throw(Next next, size_t size, Options... options) {
+  if (fails_to_allocate(size)) throw std::bad_alloc();
+  const InOperatorNew in_operator_new;
+  return next(size, options...);
+}
+// Counts an allocation by a form of operator new that returns null after a failure, and calls the function `next` to
+// allocate.
+template <class Next, class... Options>
+void* allocate_or_null(Next next, size_t size, const Options&... options) noexcept {
+  if (fails_to_allocate(size)) return nullptr;
+  const InOperatorNew in_operator_new;
+  return next(size, options...);
+}
 
 bool is_folder(int descriptor) {
   struct stat status;
@@ -201,8 +255,9 @@ void read_fault() {
   writes_half = std::strcmp(error, "short") == 0;
   for (const ErrorName& e : kErrors)
     if (std::strcmp(error, e.name) == 0) failing_errno = e.code;
-  kills = std::strcmp(error, "KILL") == 0;
-  if (failing_function < 0 || (failing_errno == 0 && !writes_half && !kills)) std::abort();
+  if (std::strcmp(error, "KILL") == 0) signal_number = SIGKILL;
+  if (std::strcmp(error, "STOP") == 0) signal_number = SIGSTOP;
+  if (failing_function < 0 || (failing_errno == 0 && !writes_half && signal_number == 0)) std::abort();
 }
 
 void write_counts() {
@@ -325,18 +380,22 @@ int openat(int folder, const char* path, int flags, ...) {
   va_start(arguments, flags);
   const mode_t mode = va_arg(arguments, mode_t);
   va_end(arguments);
+  if ((flags & O_DIRECTORY) != 0 && fails_in_filesystem(kOpendir, __builtin_return_address(0))) return -1;
   if (opens_for_writing(flags)) record_write(path);
   return real_function<int (*)(int, const char*, int, mode_t)>("openat")(folder, path, flags, mode);
 }
 int remove(const char* path) {
+  if (fails_in_filesystem(kUnlink, __builtin_return_address(0))) return -1;
   record_write(path);
   return real_function<int (*)(const char*)>("remove")(path);
 }
 int unlinkat(int folder, const char* path, int flags) {
+  if (fails_in_filesystem(kUnlink, __builtin_return_address(0))) return -1;
   record_write(path);
   return real_function<int (*)(int, const char*, int)>("unlinkat")(folder, path, flags);
 }
 int unlink(const char* path) {
+  if (fails(kUnlink, __builtin_return_address(0))) return -1;
   record_write(path);
   return real_function<int (*)(const char*)>("unlink")(path);
 }
@@ -396,6 +455,54 @@ int fstat64(int descriptor, struct stat64* status) {
 int fchmod(int descriptor, mode_t mode) {
   if (fails(kFchmod, __builtin_return_address(0))) return -1;
   return real_function<int (*)(int, mode_t)>("fchmod")(descriptor, mode);
+}
+int chmod(const char* path, mode_t mode) {
+  if (fails(kChmod, __builtin_return_address(0))) return -1;
+  return real_function<int (*)(const char*, mode_t)>("chmod")(path, mode);
+}
+DIR* opendir(const char* path) {
+  if (fails_in_filesystem(kOpendir, __builtin_return_address(0))) return nullptr;
+  return real_function<DIR* (*)(const char*)>("opendir")(path);
+}
+dirent* readdir(DIR* folder) {
+  if (fails_in_filesystem(kReaddir, __builtin_return_address(0))) return nullptr;
+  return real_function<dirent* (*)(DIR*)>("readdir")(folder);
+}
+dirent64* readdir64(DIR* folder) {
+  if (fails_in_filesystem(kReaddir, __builtin_return_address(0))) return nullptr;
+  return real_function<dirent64* (*)(DIR*)>("readdir64")(folder);
+}
+int ftruncate(int descriptor, off_t size) {
+  if (fails(kFtruncate, __builtin_return_address(0))) return -1;
+  return real_function<int (*)(int, off_t)>("ftruncate")(descriptor, size);
+}
+int ftruncate64(int descriptor, off64_t size) {
+  if (fails(kFtruncate, __builtin_return_address(0))) return -1;
+  return real_function<int (*)(int, off64_t)>("ftruncate64")(descriptor, size);
+}
+int flock(int descriptor, int operation) {
+  if (fails(kFlock, __builtin_return_address(0))) return -1;
+  return real_function<int (*)(int, int)>("flock")(descriptor, operation);
+}
+off_t lseek(int descriptor, off_t offset, int origin) {
+  if (fails(kLseek, __builtin_return_address(0))) return -1;
+  return real_function<off_t (*)(int, off_t, int)>("lseek")(descriptor, offset, origin);
+}
+off64_t lseek64(int descriptor, off64_t offset, int origin) {
+  if (fails(kLseek, __builtin_return_address(0))) return -1;
+  return real_function<off64_t (*)(int, off64_t, int)>("lseek64")(descriptor, offset, origin);
+}
+int memfd_create(const char* name, unsigned flags) {
+  if (fails(kMemfd, __builtin_return_address(0))) return -1;
+  return real_function<int (*)(const char*, unsigned)>("memfd_create")(name, flags);
+}
+// Returns an error number instead of setting errno, like the real function.
+int posix_spawnp(pid_t* process, const char* file, const posix_spawn_file_actions_t* actions,
+                 const posix_spawnattr_t* attributes, char* const arguments[], char* const environment[]) {
+  if (fails(kSpawn, __builtin_return_address(0))) return failing_errno;
+  using Spawn = int (*)(pid_t*, const char*, const posix_spawn_file_actions_t*, const posix_spawnattr_t*, char* const[],
+                        char* const[]);
+  return real_function<Spawn>("posix_spawnp")(process, file, actions, attributes, arguments, environment);
 }
 char* realpath(const char* path, char* resolved) {
   if (fails(kRealpath, __builtin_return_address(0))) return nullptr;
@@ -464,3 +571,41 @@ void* memalign(size_t alignment, size_t size) {
 }
 
 }  // extern "C"
+
+// All forms of operator new, since tcmalloc, which the tools with a model link, defines them without malloc(). The next
+// definition is that of tcmalloc, or that of the C++ library. operator delete needs no definition here: the memory
+// comes from the library to which operator delete belongs.
+void* operator new(size_t size) {
+  static const auto next = real_function<void* (*)(size_t)>("_Znwm");
+  return allocate_or_throw(next, size);
+}
+void* operator new[](size_t size) {
+  static const auto next = real_function<void* (*)(size_t)>("_Znam");
+  return allocate_or_throw(next, size);
+}
+void* operator new(size_t size, std::align_val_t alignment) {
+  static const auto next = real_function<void* (*)(size_t, std::align_val_t)>("_ZnwmSt11align_val_t");
+  return allocate_or_throw(next, size, alignment);
+}
+void* operator new[](size_t size, std::align_val_t alignment) {
+  static const auto next = real_function<void* (*)(size_t, std::align_val_t)>("_ZnamSt11align_val_t");
+  return allocate_or_throw(next, size, alignment);
+}
+void* operator new(size_t size, const std::nothrow_t& nothrow) noexcept {
+  static const auto next = real_function<void* (*)(size_t, const std::nothrow_t&)>("_ZnwmRKSt9nothrow_t");
+  return allocate_or_null(next, size, nothrow);
+}
+void* operator new[](size_t size, const std::nothrow_t& nothrow) noexcept {
+  static const auto next = real_function<void* (*)(size_t, const std::nothrow_t&)>("_ZnamRKSt9nothrow_t");
+  return allocate_or_null(next, size, nothrow);
+}
+void* operator new(size_t size, std::align_val_t alignment, const std::nothrow_t& nothrow) noexcept {
+  using New = void* (*)(size_t, std::align_val_t, const std::nothrow_t&);
+  static const auto next = real_function<New>("_ZnwmSt11align_val_tRKSt9nothrow_t");
+  return allocate_or_null(next, size, alignment, nothrow);
+}
+void* operator new[](size_t size, std::align_val_t alignment, const std::nothrow_t& nothrow) noexcept {
+  using New = void* (*)(size_t, std::align_val_t, const std::nothrow_t&);
+  static const auto next = real_function<New>("_ZnamSt11align_val_tRKSt9nothrow_t");
+  return allocate_or_null(next, size, alignment, nothrow);
+}

@@ -14,10 +14,11 @@ commands of the sample and for calls drawn with a fixed seed:
 A disk that is full from some write on must have the same effect. In an undisturbed run the tool writes, renames to and removes
 only its outputs, temporary files beside them and files in its run folder, whatever paths its inputs contain.
 
-fail_call.cpp lists the calls that can fail. Not tested are calls of child processes and of gnuplot, unlink, and allocations below
-64 KiB (mh-prep) or 1 MiB (other tools). ERRORS, PREP_ERRORS and PLOT_ERRORS list the errors. Prints a line for each
-command with the number of failing calls that it survived, a line for each problem, and a last line
-`mh-tests: N passed, N failed, 0 skipped`, a test for each command.
+fail_call.cpp lists the calls that can fail, and the other calls with the reasons. ERRORS, PREP_ERRORS and PLOT_ERRORS list the errors. Large
+allocations have at least 64 KiB (mh-prep) or 1 MiB (other tools); every tool with a model makes at least one. Without --full, each tool with
+a model meets fewer errors of a function than mh-prep, since all tools open, read and write files by the same functions.
+Prints a line for each command with the number of failing calls that it survived, a line for each problem, the numbers of failing calls that each
+tool and all tools survived, and a last line `mh-tests: N passed, N failed, 0 skipped`, a test for each command.
 """
 import os
 import pathlib
@@ -32,29 +33,31 @@ import scenarios
 ERRORS = {"open": ["EMFILE", "ENOSPC", "EDQUOT", "ENOMEM", "EIO", "EINTR"], "read": ["EIO", "ENOMEM", "EINTR"],
           "write": ["ENOSPC", "EIO", "EDQUOT", "EINTR", "short"], "fsync": ["EIO", "ENOSPC", "EDQUOT", "EINTR"], "fsyncfolder": ["EIO"],
           "rename": ["EIO", "ENOSPC", "EDQUOT", "KILL"], "mkdir": ["ENOSPC", "EDQUOT", "EIO"], "mmap": ["ENOMEM"],
-          "close": ["EIO", "ENOSPC", "EDQUOT", "EINTR"], "malloc": ["ENOMEM"]}
-# Without --full: number of errors of a function, drawn for each command; the other functions fail with each of their errors.
-SAMPLED_ERRORS = {"open": 2, "read": 2, "fsync": 3, "rename": 3, "mkdir": 1, "close": 2}
-# Further errors for mh-prep. Calls whose failure cannot change data are not tested: isatty, posix_fadvise, munmap, shutdown of a socket,
-# signal handlers, reading of /proc, and unlink and rmdir, whose failure leaves a temporary file. waitpid can fail only by EINTR, since the
-# child exists.
+          "close": ["EIO", "ENOSPC", "EDQUOT", "EINTR"], "malloc": ["ENOMEM"], "chmod": ["EPERM"], "opendir": ["EMFILE", "ENOMEM"],
+          "readdir": ["EIO"], "unlink": ["EIO", "KILL"], "ftruncate": ["EIO"], "flock": ["ENOLCK"]}
+# Without --full: number of errors of a function, drawn for each command of mh-prep; the other functions fail with each of their errors.
+SAMPLED_ERRORS = {"open": 2, "read": 2, "fsync": 3, "rename": 3, "mkdir": 1, "close": 2, "opendir": 1}
+# The same for each command of a tool with a model, whose start takes longer; the other functions fail with one of their errors.
+MODEL_SAMPLED_ERRORS = {"write": 3, "rename": 2}
+# Further errors for mh-prep. waitpid can fail only by EINTR, since the child exists.
 PREP_ERRORS = {"fsyncfolder": ["EIO", "EINTR"], "closeother": ["EIO", "EINTR"], "stat": ["EIO"], "fstat": ["EIO"], "fchmod": ["EPERM"], "realpath": ["EIO"],
                "socketpair": ["EMFILE"], "pipe": ["EMFILE"], "fork": ["EAGAIN", "ENOMEM"], "poll": ["ENOMEM", "EINTR"],
                "send": ["ENOMEM", "EINTR"], "waitpid": ["EINTR"], "thread": ["EAGAIN"]}
-PLOT_ERRORS = {"pipe": ["EMFILE"], "waitpid": ["EINTR"]}  # further errors for commands that run gnuplot
+# Further errors for commands that run gnuplot.
+PLOT_ERRORS = {"pipe": ["EMFILE"], "waitpid": ["EINTR"], "memfd": ["EMFILE"], "lseek": ["EIO"], "spawn": ["EAGAIN", "ENOMEM"]}
 HARMLESS_ERRORS = {"EINTR", "short"}  # errors after which a correct caller repeats the call
 # Functions whose failure no tool may take for success. Not in this set are, for example, functions that also serve a check or an
-# estimate which the tool can do without (open, stat, fstat), reads of a child's messages, and closing files whose data is already
-# read or synced (closeother).
-FATAL_FUNCTIONS = {"write", "fsync", "rename", "mkdir", "close", "malloc", "fchmod", "realpath", "socketpair", "pipe", "fork", "poll",
-                   "send", "thread"}
+# estimate which the tool can do without (open, stat, fstat, opendir, readdir), reads of a child's messages, closing files whose data is
+# already read or synced (closeother), and removing the name of the owner from a lock file (ftruncate).
+FATAL_FUNCTIONS = {"write", "fsync", "rename", "mkdir", "close", "malloc", "fchmod", "chmod", "flock", "lseek", "memfd", "spawn", "realpath",
+                   "socketpair", "pipe", "fork", "poll", "send", "thread"}
 # Functions whose failure may give status 3, for an unreadable input, unless the system lacks memory (ENOMEM).
 READING_FUNCTIONS = {"open", "read", "mmap", "stat", "fstat"}
 PREP_ALLOCATION_BYTES = 1 << 16  # smallest allocation of mh-prep that fails, bytes; the other tools: 1 MiB
 TIMEOUT_SECONDS = 60  # seconds for each run of a command
 SAMPLE_SIZE = 1  # number of failing calls for each function and error, without --full
 CAUSES = ("No space left", "Input/output error", "Disk quota exceeded", "Cannot allocate memory", "out of memory", "Too many open files",
-          "Operation not permitted", "Resource temporarily unavailable")
+          "Operation not permitted", "Resource temporarily unavailable", "No locks available")
 SYNC_WARNING = "its name may not survive a power failure"
 
 
@@ -132,40 +135,50 @@ def check_fault(workplace, library, fault):
     return problems + workplace.find_problems(status)
 
 
-def faults_of(counts, errors_of, is_full, rng):
-    """Yields the faults to test: each call of each function with each of its errors in `errors_of`, or a sample."""
+def faults_of(counts, errors_of, sampled_errors, rng):
+    """Yields the faults to test: each call of each function with each of its errors in `errors_of`. If `sampled_errors` is not None, yields only a
+    sample: SAMPLE_SIZE calls of each function, with sampled_errors(function) of its errors. The call of unlink is the last, since a run repeats
+    an earlier removal that failed."""
     for function, errors in errors_of.items():
-        num_errors = len(errors) if is_full else SAMPLED_ERRORS.get(function, len(errors))
+        num_errors = len(errors) if sampled_errors is None else min(sampled_errors(function), len(errors))
         for error in sorted(rng.sample(errors, num_errors)):
             calls = range(1, counts[function] + 1)
-            for n in calls if is_full else sorted(rng.sample(calls, min(SAMPLE_SIZE, len(calls)))):
+            sample = calls[-SAMPLE_SIZE:] if function == "unlink" else sorted(rng.sample(calls, min(SAMPLE_SIZE, len(calls))))
+            for n in calls if sampled_errors is None else sample:
                 yield f"{function}:{n}:{error}"
                 if function == "write" and error == "ENOSPC":
                     yield f"{function}:{n}+:{error}"
 
 
 def test_command(workplace, args):
-    """Tests a command. Returns its line of the report and a text for each problem."""
+    """Tests a command. Returns its Report."""
     scenario, library = workplace.scenario, str(args.library.resolve())
+    has_model = scenario.tool != "mh-prep"
     counts, written_paths = run_undisturbed(workplace, library)
-    num_tested, problems = 0, []
+    num_tested, num_survived, problems = 0, 0, []
     foreign = foreign_writes(workplace, written_paths)
     if foreign:
-        problems.append(f"{scenario.name}: expected writes only to outputs; found {', '.join(foreign)}")
-    errors_of = ERRORS | (PREP_ERRORS if scenario.tool == "mh-prep" else PLOT_ERRORS if scenario.required_program == "gnuplot" else {})
-    for fault in faults_of(counts, errors_of, args.full, random.Random(f"{args.seed} {scenario.name}")):
+        problems.append(f"expected writes only to outputs; found {', '.join(foreign)}")
+    if has_model and counts["malloc"] == 0:
+        problems.append("expected allocations of at least 1 MiB; found none; define the functions of the allocator in fail_call.cpp")
+    errors_of = ERRORS | ({} if has_model else PREP_ERRORS) | (PLOT_ERRORS if scenario.required_program == "gnuplot" else {})
+
+    def sampled_errors(function):
+        return MODEL_SAMPLED_ERRORS.get(function, 1) if has_model else SAMPLED_ERRORS.get(function, len(errors_of[function]))
+    for fault in faults_of(counts, errors_of, None if args.full else sampled_errors, random.Random(f"{args.seed} {scenario.name}")):
         num_tested += 1
         failures = check_fault(workplace, library, fault)
+        num_survived += not failures
         if failures:
-            problems.append(f"{scenario.name}: MH_FAULT={fault}: " + "; ".join(failures))
+            problems.append(f"MH_FAULT={fault}: " + "; ".join(failures))
     call_counts = ", ".join(f"{count} {function}" for function, count in counts.items() if count > 0)
-    return f"{scenario.name}: survived {num_tested - len(problems) + bool(foreign)} of {num_tested} failing calls ({call_counts})", problems
+    return scenarios.Report(f"({call_counts})", num_survived, num_tested, problems)
 
 
 def main():
     parser = scenarios.parser_of(__doc__)
     parser.add_argument("library", type=pathlib.Path)
-    return scenarios.test_commands(parser.parse_args(), test_command)
+    return scenarios.test_commands(parser.parse_args(), "failing calls", test_command)
 
 
 if __name__ == "__main__":

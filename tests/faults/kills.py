@@ -6,7 +6,8 @@
 Each command of scenarios.py, or of its sample without --full, is killed N times, at moments drawn from the duration of an undisturbed
 run. Afterwards the output is the complete old file or the complete new file; a training run resumes to the same weights, bit for bit,
 as the undisturbed run. A folder that the command creates is absent or complete; the next run of the
-command completes it. The last line is `mh-tests: N passed, N failed, 0 skipped`, a test for each command.
+command completes it. The last lines are the numbers of kills that each tool and all tools survived, and
+`mh-tests: N passed, N failed, 0 skipped`, a test for each command.
 """
 import random
 import subprocess
@@ -26,9 +27,9 @@ def kill_after(seconds, workplace):
 
 
 def test_command(workplace, args):
-    """Tests a command. Returns its line of the report and a text for each problem."""
-    name, duration = workplace.scenario.name, workplace.duration
-    rng, kills, problems = random.Random(f"{args.seed} {name}"), 0, []
+    """Tests a command. Returns its Report."""
+    duration = workplace.duration
+    rng, kills, problems = random.Random(f"{args.seed} {workplace.scenario.name}"), 0, []
     while kills < args.kills:
         seconds = rng.uniform(0, duration)
         if not kill_after(seconds, workplace):
@@ -37,14 +38,14 @@ def test_command(workplace, args):
         kills += 1
         failures = workplace.find_problems(None, was_killed=True)
         if failures:
-            problems.append(f"{name}: killed after {seconds:.3f} s: " + "; ".join(failures))
-    return f"{name}: survived {kills - len(problems)} of {kills} kills within {duration:.2f} s", problems
+            problems.append(f"killed after {seconds:.3f} s: " + "; ".join(failures))
+    return scenarios.Report(f"within {duration:.2f} s", kills - len(problems), kills, problems)
 
 
 def main():
     parser = scenarios.parser_of(__doc__)
     parser.add_argument("--kills", type=int, default=10)
-    return scenarios.test_commands(parser.parse_args(), test_command)
+    return scenarios.test_commands(parser.parse_args(), "kills", test_command)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ import time
 
 import scenarios
 
-CONFIGURATION = scenarios.CONFIG.replace('length = "200u"', 'length = "1000000000u"')
+CONFIGURATION = scenarios.CONFIG.replace('length = "100u"', 'length = "1000000000u"')
 INTERVAL_SECONDS = 10  # seconds between samples
 
 

@@ -26,7 +26,7 @@ import scenarios
 
 TIMEOUT_SECONDS = 8  # train.timeout; an operation may take half of it
 MARGIN_SECONDS = 60  # for a busy machine
-START = f"mh-train -q --threads 1 --config c.toml --set train.timeout={TIMEOUT_SECONDS} --set train.checkpoint.every=5u --out run"
+START = f"mh-train -q --threads 1 --config c.toml --set train.timeout={TIMEOUT_SECONDS} --set train.length=200u --set train.checkpoint.every=5u --out run"
 SHARDED = " --set train.shard=optimizer"
 VALIDATION_START = f"{START} --set data.valid=long.mhs --set train.length=40u --set train.validation.every=10u"
 RESUME = "mh-train -q --threads 1 --resume --out run"
@@ -121,8 +121,6 @@ def find_problems(signal_number, seconds, victim, start_command, after_log, fold
             problems.append(f"rank {rank} ended with {status}: {stderr.strip()}")
         elif is_connected and f"rank {victim}" not in stderr:
             problems.append(f"rank {rank} did not name rank {victim}: {stderr.strip()}")
-    if not (folder / "run/last.safetensors").exists():
-        shutil.rmtree(folder / "run", ignore_errors=True)
     command = RESUME if (folder / "run/config.toml").exists() else start_command
     for rank, (status, stderr) in enumerate(Job(command, folder, size, environment).wait(scenarios.TIMEOUT_SECONDS)):
         if status != 0:

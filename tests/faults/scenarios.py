@@ -1,6 +1,7 @@
 """Commands that write files, for failing_calls.py and kills.py: the inputs and outputs of each command, and the checks after it ended
 or was killed."""
 import argparse
+import collections
 import concurrent.futures
 import dataclasses
 import json
@@ -14,6 +15,9 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.append(str(ROOT / "tests/cli"))
+import same_run  # pylint: disable=wrong-import-position
+
 SAME_RUN = ROOT / "tests/cli/same_run.py"
 TIMEOUT_SECONDS = 600  # seconds for each command without a limit of its own, far above its duration on a busy machine
 OLD_CONTENT = b"the old file\n"  # content of each output before the command
@@ -30,15 +34,15 @@ dropout_ffn = 0.1
 [attention]
 heads = 4
 [train]
-length = "200u"
+length = "100u"
 batch.sequence_length = 16
 batch.tokens = 64
 batch.micro_tokens = 32
 lr = 0.01
-log_every = "20u"
+log_every = "10u"
 checkpoint.every = "10u"
 checkpoint.retain = 2
-validation.every = "50u"
+validation.every = "25u"
 """
 
 
@@ -49,17 +53,22 @@ GPT2 = f"{SMALL} --set model.positions=learned --set model.max_positions=24 --se
 SPAN = (f"{SMALL} --set model.backbone=bert --set model.bert.head=span --set model.bert.segments=2 --set squad.max_question_tokens=16 "
         "--set train.batch.sequence_length=64 --set train.batch.tokens=512")
 
+FINETUNE = ("mh-finetune -q --threads 1 --init model.safetensors --train t.mhs --valid t.mhs --set train.batch.sequence_length=16 --set train.batch.tokens=64 "
+            "--set train.checkpoint.every=10u --set train.log_every=10u")
+
 
 @dataclasses.dataclass
 class Scenario:
-    """A command and its outputs, relative to its working folder. A training run has `run_folder` instead of outputs."""
+    """A command and its outputs, relative to its working folder. A training run has `run_folder` instead of outputs; with several seeds,
+    this folder contains the folders `runs`."""
     name: str
     command: str
     outputs: list = dataclasses.field(default_factory=list)
     new_folder: str = ""  # folder that the command creates; it must not exist before
     stdout: str = ""  # file for the standard output of the command
     run_folder: str = ""
-    resume_command: str = ""  # command that continues the interrupted run
+    runs: list = dataclasses.field(default_factory=list)  # folders in `run_folder` of the runs of several seeds
+    resume_command: str = ""  # command that continues the interrupted run, or the interrupted runs of several seeds
     writes_after_output: bool = False  # whether the command prints results or writes a further output after it has written an output
     required_program: str = ""  # program without which the command is not tested
     in_sample: bool = True  # whether the command is also tested without --full
@@ -92,10 +101,14 @@ SCENARIOS = [
              resume_command="mh-train -q --threads 1 --resume --out out"),
     Scenario("train-shards", "mh-train -q --threads 1 --config c.toml --train t.mhs few.mhs --set data.weights=[2,1] --out out", run_folder="out",
              resume_command="mh-train -q --threads 1 --resume --out out", in_sample=False),
-    Scenario("finetune", "mh-finetune -q --threads 1 --init model.safetensors --train t.mhs --valid t.mhs --set train.length=100u --set "
-             "train.batch.sequence_length=16 --set train.batch.tokens=64 --set train.checkpoint.every=10u --set train.log_every=10u --out out",
+    Scenario("finetune", f"{FINETUNE} --set train.length=100u --set train.validation.every=10u --set train.checkpoint.retain=2 "
+             "--set train.checkpoint.retain_by=best --out out",
              run_folder="out", resume_command="mh-finetune -q --threads 1 --resume --out out"),
+    Scenario("finetune-seeds", f"{FINETUNE} --set train.length=40u --out out --seeds 3",
+             run_folder="out", runs=["seed1", "seed2", "seed3"],
+             resume_command=f"{FINETUNE} --set train.length=40u --out out --seeds 3 --resume", in_sample=False),
     Scenario("swap", "mh-swap -q model.safetensors --pairs decoder.self:0.1-1.3 -o out", ["out"]),
+    Scenario("swap-optimizer", "mh-swap -q --with optimizer state.safetensors --pairs decoder.self:0.1-1.3 -o out", ["out"], in_sample=False),
     Scenario("cut", "mh-prune cut -q model.safetensors --heads 0:1,1:2 -o out", ["out"]),
     Scenario("convert", "mh-convert -q --average model.safetensors model.safetensors -o out", ["out"]),
     Scenario("convert-huggingface", "mh-convert -q --to huggingface gpt2.safetensors out", new_folder="out"),
@@ -108,6 +121,9 @@ SCENARIOS = [
              writes_after_output=True, in_sample=False),
     Scenario("eval-answers", "mh-eval -q --predictions out --best-answers best span.safetensors q.mhs", ["out", "best"],
              writes_after_output=True, in_sample=False),
+    Scenario("eval-generate", "mh-eval generate -q --prompts few --length 4 model.safetensors", stdout="out", in_sample=False),
+    Scenario("eval-translate", "mh-eval translate -q --beam 2 --max-length-b 10 translator.safetensors few", stdout="out", in_sample=False),
+    Scenario("spectrum-experts", "mh-spectrum experts -q experts.safetensors t.mhs", stdout="out", in_sample=False),
     Scenario("prune-scan", "mh-prune scan -q --blocks 4 model.safetensors t.mhs", stdout="out", in_sample=False),
     Scenario("prune-rank", "mh-prune rank -q --by ablation --blocks 4 --plot out.svg model.safetensors t.mhs", ["out.svg"],
              writes_after_output=True, required_program="gnuplot", in_sample=False),
@@ -127,6 +143,9 @@ class Model:
 MODELS = [
     Model("model.safetensors", ["mh-train -q --threads 1 --config c.toml --out run"], "best"),
     Model("alphas.safetensors", ["mh-train -q --threads 1 --config c.toml --out run --set attention.combiner=alphas --set train.length=1u"], "last"),
+    Model("state.safetensors", ["mh-train -q --threads 1 --config c.toml --out run --set train.length=1u"], "last"),
+    Model("experts.safetensors", ["mh-train -q --threads 1 --config c.toml --out run --set attention.combiner=mae --set attention.mae.hidden=8 "
+                                  "--set train.length=1u"], "last"),
     Model("gpt2.safetensors", ["mh-prep vocab -q --type byte-bpe --from gpt2 -o b", "mh-prep lm -q --vocab b text -o b.mhs",
                                f"mh-train -q --threads 1 --train b.mhs --out run {GPT2} --set train.length=1u"], "last"),
     Model("hf", ["mh-convert -q --to huggingface gpt2.safetensors hf"]),
@@ -270,7 +289,7 @@ class Workplace:
         if not was_killed:
             problems += [f"the temporary file {path.name} is left" for path in self.folder.rglob("*.part*")]
         if self.scenario.run_folder:
-            problems += self.resume()
+            problems += self.resume(is_complete=status == 0)
         if was_killed and self.scenario.new_folder:
             problems += self.rerun_into_new_folder()
         return problems
@@ -285,17 +304,23 @@ class Workplace:
             return [f"the next run: exit status {process.returncode}: {process.stderr}"]
         return [] if read_output(folder) == self.expected[folder.name] else ["the folder of the next run differs"]
 
-    def resume(self):
-        """Resumes the training run without faults. Returns an error text if resuming fails or the run differs from the undisturbed run."""
+    def resume(self, is_complete):
+        """Resumes the training run without faults unless it is complete; a run without config.toml starts again in its folder. Returns an
+        error text if the command fails or the run differs from the undisturbed run."""
         run = self.folder / self.scenario.run_folder
-        command = self.scenario.resume_command if (run / "config.toml").exists() else self.scenario.command
-        if command == self.scenario.command and run.exists():
-            shutil.rmtree(run)
-        process = call(command, self.folder, self.environment)
-        if process.returncode != 0:
-            return [f"{command}: exit status {process.returncode}: {process.stderr}"]
-        comparison = call(f"{sys.executable} {SAME_RUN} whole {self.scenario.run_folder}", self.folder, self.environment)
-        return [] if comparison.returncode == 0 else [f"the resumed run differs: {comparison.stderr.strip().splitlines()[-1]}"]
+        if not run.exists():
+            return []  # the next start of the command equals its first start
+        if not is_complete:
+            command = self.scenario.resume_command if self.scenario.runs or (run / "config.toml").exists() else self.scenario.command
+            process = call(command, self.folder, self.environment)
+            if process.returncode != 0:
+                return [f"{command}: exit status {process.returncode}: {process.stderr}"]
+        try:
+            for name in self.scenario.runs or [""]:
+                same_run.require_same_runs(self.folder / "whole" / name, run / name)
+        except (AssertionError, OSError) as error:
+            return [f"the run differs from the undisturbed run: {error}"]
+        return []
 
 
 def parser_of(description):
@@ -308,10 +333,19 @@ def parser_of(description):
     return parser
 
 
-def test_commands(args, test_command):
-    """Calls test_command(workplace, args) for each chosen command, as many at a time as there are cores, and prints the reports and the
-    last line. Without --only and --full, only commands of the sample run. Without mh-train in the folder of the tools only mh-prep
-    is tested. Returns the exit status."""
+@dataclasses.dataclass
+class Report:
+    """The result of the test of one command."""
+    details: str  # end of the line of the report
+    num_survived: int
+    num_tested: int
+    problems: list  # a text for each problem
+
+
+def test_commands(args, kind, test_command):
+    """Calls test_command(workplace, args) for each chosen command, as many at a time as there are cores, and prints the Report of each
+    command, then the sums of each tool and of all tools, and the last line. `kind`: name of the faults, such as "kills". Without --only and
+    --full, only commands of the sample run. Without mh-train in the folder of the tools only mh-prep is tested. Returns the exit status."""
     has_models = (args.tools / "mh-train").exists()
     environment = dict(os.environ, PATH=f"{args.tools.resolve()}:{os.environ['PATH']}", LC_ALL="C.UTF-8", OMP_NUM_THREADS="1")
     chosen = [s for s in SCENARIOS if (s.name in args.only if args.only else s.in_sample or args.full) and (has_models or s.tool == "mh-prep")]
@@ -319,17 +353,22 @@ def test_commands(args, test_command):
     for scenario in missing:
         print(f"skipped: {scenario.name} ({scenario.required_program} is not installed)", flush=True)
         chosen.remove(scenario)
-    num_failed = 0
+    num_failed, survived, tested = 0, collections.Counter(), collections.Counter()
     with tempfile.TemporaryDirectory() as name, concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         folder = pathlib.Path(name)
         inputs = folder / "inputs"
         inputs.mkdir()
         make_inputs(inputs, environment, chosen)
         reports = pool.map(lambda s: test_command(Workplace(s, inputs, folder / s.name, environment), args), chosen)
-        for line, problems in reports:
-            print(line, flush=True)
-            for problem in problems:
-                print(f"failed: {problem}", flush=True)
-            num_failed += bool(problems)
+        for scenario, report in zip(chosen, reports):
+            print(f"{scenario.name}: survived {report.num_survived} of {report.num_tested} {kind} {report.details}", flush=True)
+            for problem in report.problems:
+                print(f"failed: {scenario.name}: {problem}", flush=True)
+            num_failed += bool(report.problems)
+            survived[scenario.tool] += report.num_survived
+            tested[scenario.tool] += report.num_tested
+    for tool in sorted(tested):
+        print(f"{tool}: survived {survived[tool]} of {tested[tool]} {kind}")
+    print(f"all tools: survived {survived.total()} of {tested.total()} {kind}")
     print(f"mh-tests: {len(chosen) - num_failed} passed, {num_failed} failed, {len(missing)} skipped")
     return 1 if num_failed else 0

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """Makes the seed corpus of the fuzz targets: a folder of small files for each target, most of them valid.
 
-    corpus.py MH_PREP FOLDER    shards and vocabularies by MH_PREP, files of the archive of tests/data and of tests/cli/recorded,
-                                checkpoints, a file in the form of torch.save, inputs that readers must refuse, and the inputs in
-                                tests/fuzz/found that once failed
+    corpus.py MH_PREP FOLDER            replaces FOLDER by shards and vocabularies by MH_PREP, files of the archive of tests/data and of
+                                        tests/cli/recorded, checkpoints, a file in the form of torch.save, inputs that readers must refuse,
+                                        and the inputs in tests/fuzz/found that once failed
+    corpus.py MH_PREP FOLDER TARGET...  adds the files of each TARGET to FOLDER/TARGET. Inputs that libFuzzer has added there, and the other
+                                        folders in FOLDER, stay, so that several processes may call this at the same time
 
 Most files have at most 4 KB, the maximum of ./run fuzz, since the time of a target grows with the size of its inputs.
 """
+import argparse
 import base64
 import collections
 import ctypes
@@ -26,6 +29,7 @@ import zipfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 RECORDED = ROOT / "tests/cli/recorded"
 TEXT = "the cat sat on the mat\nthe rat ate the cat\nthe mat was wet, was it not?\n" * 8
+CONFIG_FILES = ("config.json", "generation_config.json", "special_tokens_map.json", "chat_template.jinja", "tokenizer_config.json")
 TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "merges.txt", "vocab.txt", "tokenizer_config.json", "added_tokens.json",
                    "special_tokens_map.json")
 
@@ -193,14 +197,23 @@ def add_archive(corpus):
                 corpus.add("squad", name, data)
 
 
+def read_files(folder, names):
+    """Returns the contents of files in a folder; b"" for a file that does not exist."""
+    return [(folder / name).read_bytes() if (folder / name).exists() else b"" for name in names]
+
+
 def add_recorded(corpus):
     """Adds the files of the recorded Hugging Face folders."""
     for folder in sorted(RECORDED.iterdir()):
+        files = read_files(folder, TOKENIZER_FILES)
+        if (folder / "source.spm").exists():
+            model = with_small_table((folder / "source.spm").read_bytes())
+            corpus.add("tokenizer_folder", folder.name, b"\x1e".join([*files, model]))
         if not (folder / "config.json").exists():
             continue
-        corpus.add("huggingface_config", folder.name, (folder / "config.json").read_bytes())
-        files = [(folder / name).read_bytes() if (folder / name).exists() else b"" for name in TOKENIZER_FILES]
-        corpus.add("tokenizer_folder", folder.name, b"\x1e".join(files))
+        corpus.add("huggingface_config", folder.name, b"\x1e".join(read_files(folder, CONFIG_FILES)).rstrip(b"\x1e"))
+        if any(files):
+            corpus.add("tokenizer_folder", folder.name, b"\x1e".join(files))
         if files[0]:
             corpus.add("tokenizer_folder", folder.name + "-old", b"\x1e".join([b"", *files[1:]]))
 
@@ -319,6 +332,23 @@ def add_prepared(corpus, prep):
     corpus.add("codes", "codes", b"#version: 0.2\nt h\nth e</w>\na t</w>\nc at</w>\n")
 
 
+def add_settings(corpus):
+    """Adds settings of models for text and images, settings that multihead refuses, and files that a conversion keeps."""
+    text = json.loads((RECORDED / "gemma3_text-5/config.json").read_text())
+    generation = {"do_sample": True, "eos_token_id": [1, 2], "temperature": 0.6}
+    pad = {"pad_token": "[PAD]", "additional_special_tokens": ["<a>"]}
+    files = [{"model_type": "gemma3", "pad_token_id": 0, "eos_token_id": [1, 2], "text_config": text, "vision_config": {}}, generation, pad]
+    corpus.add("huggingface_config", "text-part", b"\x1e".join([*(json.dumps(file).encode() for file in files), b"{{ messages }}",
+                                                               json.dumps({**pad, "chat_template": "{{ messages }}", "padding_side": "left"}).encode()]))
+    companions = {"config.json": {"pad_token_id": 0, "eos_token_id": [1, 2]}, "generation_config.json": generation, "chat_template.jinja": "x",
+                  "tokenizer_config.json": pad, "special_tokens_map.json": pad}
+    corpus.add("huggingface_config", "companions", json.dumps(companions).encode())
+    for name, settings in {"quantised": {"quantization_config": {"quant_method": "awq"}}, "experts": {"num_local_experts": 8}, "gates": {"attn_output_gate": True},
+                           "layer-types": {"layer_types": ["full_attention", "sliding_attention", "conv"]}, "per-layer": {"per_layer_config": {"0": {}}},
+                           "unsupported": {"model_type": "mamba"}, "code": {"model_type": "a", "auto_map": {}}}.items():
+        corpus.add("huggingface_config", name, json.dumps({**text, **settings}).encode())
+
+
 def add_documents(corpus):
     """Adds documents of mh-prep lm: JSON lines, and text in whose first byte the target finds another unit."""
     lines = [{"text": "a b\n\n c", "id": [1, {"k": None}]}, {"text": ""}, {"text": TEXT}]
@@ -343,13 +373,13 @@ def add_refused(corpus):
     corpus.add("pickle", "none-as-state", protocol + b"}Nb.")   # EMPTY_DICT, NONE; BUILD, which requires a dict; STOP
 
 
-def main():
-    prep, folder = sys.argv[1], pathlib.Path(sys.argv[2])
-    shutil.rmtree(folder, ignore_errors=True)
+def make_corpus(prep, folder):
+    """Makes the corpus of all targets in `folder`."""
     corpus = Corpus(folder)
     add_archive(corpus)
     add_checkpoints(corpus)
     add_recorded(corpus)
+    add_settings(corpus)
     add_pipelines(corpus)
     add_prepared(corpus, prep)
     add_documents(corpus)
@@ -369,6 +399,31 @@ def main():
     corpus.add("tensor_index", "index", b'{"metadata": {"total_size": 8}, "weight_map": {"a": "model-00001-of-00002.safetensors"}}')
     for input_file in (ROOT / "tests/fuzz/found").glob("*/*"):
         corpus.add(input_file.parent.name, input_file.name, input_file.read_bytes())
+
+
+def merge(new_folder, folder):
+    """Moves the files of `new_folder` to `folder`, which may have more files. Renames each file, so that a running fuzz target reads whole files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in new_folder.iterdir():
+        path.replace(folder / path.name)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("prep", type=pathlib.Path)
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("targets", nargs="*", metavar="TARGET")
+    args = parser.parse_args()
+    args.folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=args.folder.name + ".", dir=args.folder.parent) as name:  # on the file system of the folder
+        new_corpus = pathlib.Path(name)
+        make_corpus(args.prep.resolve(), new_corpus)
+        if not args.targets:
+            shutil.rmtree(args.folder, ignore_errors=True)
+        for target in args.targets or [path.name for path in new_corpus.iterdir()]:
+            if (new_corpus / target).exists():  # a target without a corpus starts from an empty folder
+                merge(new_corpus / target, args.folder / target)
+            (args.folder / target).mkdir(parents=True, exist_ok=True)
 
 
 if __name__ == "__main__":

@@ -1,19 +1,62 @@
-// config.json of a Hugging Face folder: conversion to the settings of each architecture and back.
+// Settings of a Hugging Face folder, separated by 0x1E: config.json, generation_config.json, special_tokens_map.json,
+// chat_template.jinja, tokenizer_config.json. A file with no bytes is not written. Conversion of config.json to the
+// settings of each architecture and back; refusals of unsupported models; and the files that a conversion keeps in the
+// checkpoint and writes again.
+#include <iterator>
+
 #include "base/registry.h"
 #include "fuzz/fuzz.h"
 #include "huggingface/architecture.h"
+#include "huggingface/companion_files.h"
+#include "huggingface/refusals.h"
+#include "huggingface/text_part.h"
 
 using namespace mh;
 
+namespace {
+
+constexpr const char* kNames[] = {"generation_config.json", "special_tokens_map.json", "chat_template.jinja",
+                                  "tokenizer_config.json"};
+
+// Adds the companions to the files of a folder that mh-convert writes.
+void add_to_new_folder(const std::string& companions) {
+  io::Json config = {{"eos_token_id", 1}, {"pad_token_id", nullptr}};
+  std::map<std::string, std::string> files{{"tokenizer_config.json", "{}"}, {"special_tokens_map.json", "{}"}};
+  huggingface::add_companions(companions, "checkpoint", config, files);
+}
+
+}  // namespace
+
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const auto texts = fuzz::split_records(fuzz::text_of(data, size), 1 + std::size(kNames));
+  const std::string& config_text = texts[0];
   for (const auto& name : huggingface::architectures().names())
     fuzz::check(size, fuzz::kTextFactor, [&] {
-      const io::JsonConfig config(std::string(fuzz::text_of(data, size)), "config.json");
+      const io::JsonConfig config(config_text, "config.json");
       const auto architecture = huggingface::architectures().make(name, "");
       const huggingface::Settings settings = architecture->settings(config, {});
       config.unread_keys();
       architecture->tensor_names(settings);
       architecture->config(huggingface::settings_of(huggingface::toml_of(settings)));
     });
+  // The order of mh-convert; the settings of a model for text and images are an object of config.json.
+  fuzz::check(size, fuzz::kTextFactor, [&] {
+    const io::JsonConfig config(config_text, "config.json");
+    huggingface::refuse_unsupported_settings(config);
+    if (!huggingface::has_text_part(config)) {
+      huggingface::find_architecture(config);
+      return;
+    }
+    const io::JsonConfig part = huggingface::text_part(config);
+    const auto architecture = huggingface::find_architecture(part);
+    huggingface::refuse_unsupported_settings(part);
+    architecture->settings(part, {});
+  });
+  huggingface::unsupported_part(huggingface::name_in_text_part(config_text));  // as the name of a tensor
+  const std::string& folder = fuzz::memory_folder(kNames, std::span(texts).subspan(1));
+  fuzz::check(size, fuzz::kTextFactor, [&] {
+    add_to_new_folder(huggingface::read_companions(folder, io::JsonConfig(config_text, "config.json")));
+  });
+  fuzz::check(size, fuzz::kTextFactor, [&] { add_to_new_folder(config_text); });  // as metadata of a checkpoint
   return 0;
 }

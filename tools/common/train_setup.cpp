@@ -33,9 +33,10 @@ void add_options(CLI::App& app, Arguments& args, const std::string& checkpoint_o
   app.add_option("--valid", args.valid_path, "validation shard")->type_name("FILE");
   args.out_option = app.add_option("-o,--out", args.out_folder, "output folder of the run")->type_name("FOLDER");
   auto* resume = app.add_flag("--resume", args.resume, "resume the run in --out");
-  app.add_option(checkpoint_option, args.checkpoint_path, checkpoint_help + "; - is standard input")
-      ->type_name("FILE")
-      ->excludes(resume);
+  auto* checkpoint = app.add_option(checkpoint_option, args.checkpoint_path, checkpoint_help + "; - is standard input")
+                         ->type_name("FILE");
+  // With --resume --seeds, mh-finetune begins from the checkpoint the runs that have not begun.
+  if (!args.inherits_training) checkpoint->excludes(resume);
   CLI::Option* dry_run_option = app.add_flag(
       "--dry-run", args.dry_run, "print the parameter count, memory use and length of the run without training");
   app.add_option("--processes", args.num_processes,

@@ -37,10 +37,14 @@ int main(int argc, char** argv) {
              "--seeds", args.num_seeds,
              "number of runs with consecutive seeds from --seed on, each in a folder of --out that is named after "
              "its seed, such as OUT/seed1; prints the scores of the best model of each run, their mean and their "
-             "sample standard deviation; without --seeds: one run in OUT")
+             "sample standard deviation; with --resume: resumes the runs that have begun, and begins the others "
+             "from --init; without --seeds: one run in OUT")
           ->type_name("N")
           ->check(whole_number(1, 1 << 20));
   tool.run_and_exit(argc, argv, [&] {
+    if (args.resume && !args.checkpoint_path.empty() && args.num_seeds == 0)
+      refuse_usage("--resume", "no --init together with --resume, except with --seeds", "both",
+                   "leave --resume or --init out");
     if (args.checkpoint_path.empty() && !args.resume)
       refuse_usage("--init", "a checkpoint to start from, or --resume", "neither",
                    "pass --init FILE or --resume; mh-train trains without a checkpoint");

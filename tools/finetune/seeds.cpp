@@ -46,11 +46,17 @@ void run_seeds(const Arguments& args, Tool& tool) {
                  "start a job for each seed, with --seed");
   if (args.num_seeds > 1) check_files(args);
   const train::SeedRuns runs{args.out_folder, args.seed >= 0 ? args.seed : 1, args.num_seeds, args.resume};
+  const train::SeedFolder folder_of_runs(runs);
   train::check_seed_folders(runs);
+  if (const auto seed = runs.first_new_seed(); seed && args.checkpoint_path.empty())
+    refuse_usage("--resume --seeds", str("--init, since the run with seed ", *seed, " has not begun"), "none",
+                 "repeat the command that started the runs, with --resume");
   const auto make_run_trainer = [&](int64_t seed, const std::string& folder) {
     Arguments run_arguments = args;
     run_arguments.seed = seed;
     run_arguments.out_folder = folder;
+    run_arguments.resume = runs.resumes(seed);
+    if (run_arguments.resume) run_arguments.checkpoint_path = "";  // the weights are in the folder
     return make_trainer(run_arguments);
   };
   // A closed pipe must not end the runs, which also write their folders.

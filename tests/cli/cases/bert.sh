@@ -122,12 +122,22 @@ expect 2 mh-eval ft/seed2/best.safetensors classes.mhs --per-token x
 expect 2 mh-eval ft/seed2/best.safetensors - < <(cat classes.mhs)
 # mh-eval scores no example of a shard without labels.
 expect 0 mh-eval --format json ft/seed2/best.safetensors bare.mhs; expect_stdout '"loss":null'; expect_stdout '"scored":0'
-# --seeds excludes train.seed, folders of earlier runs and a model from a pipe; --resume needs a run for each seed.
+# --seeds excludes train.seed, folders of earlier runs and a model from a pipe; --resume needs --init for a run that has not begun.
 expect 2 mh-finetune --train classes.mhs $go --out no --seeds 2 --set train.seed=7
 expect 2 mh-finetune --train classes.mhs $go --out ft --seed 3 --seeds 2; expect_stderr "found the folder ft/seed3"; [ ! -d ft/seed4 ] || fail "a seed ran although another was refused"
 expect 3 mh-eval ft classes.mhs
-expect 2 mh-finetune --resume --out ft --seeds 4; expect_stderr "no folder ft/seed4"; expect_stderr "--seed 4"
+expect 2 mh-finetune --resume --out ft --seeds 4; expect_stderr "the run with seed 4 has not begun"
 expect 0 mh-finetune -q --resume --out ft --seeds 3 --threads 1; [ "$(wc -l < out)" -eq 6 ] || fail "$(cat out)"
+# --resume with --init begins the runs whose folder is missing, or has no config.toml and no completed update, and leaves the others unchanged.
+mv out scores
+cp -r ft whole
+rm -r ft/seed2 ft/seed3
+mkdir ft/seed3
+cp ft/seed1/last.safetensors unchanged
+expect 0 mh-finetune -q --resume --train classes.mhs --valid classes.mhs $go --out ft --seeds 3 --set train.length=6e --set train.validation.metric=accuracy
+cmp out scores
+cmp ft/seed1/last.safetensors unchanged
+for seed in 2 3; do expect 0 python3 "$ROOT/tests/cli/same_run.py" whole/seed$seed ft/seed$seed; done
 expect 2 mh-finetune --train classes.mhs --init - --seeds 2 --out no < $m
 # Each run reads the configuration again, so the configuration must be a file unless there is only one run.
 expect 2 mh-finetune --config - --train classes.mhs $go --seeds 2 --out no < c.toml; [ ! -d no ] || fail "expected no folder after an error; found one"

@@ -49,3 +49,31 @@ kill -9 "$pid"; wait "$pid" 2>/dev/null || true
 rm -rf run/*.safetensors run/checkpoints
 expect 0 mh-train -q --train t.mhs --out run --set model.layers=1 --set model.width=16 --set model.ffn_dim=16 --set attention.heads=2 \
   --set train.batch.sequence_length=16 --set train.batch.tokens=64 --set train.length=1u
+# A second mh-finetune --seeds in the same folder is refused, also with --resume; the error has the process ID of the first.
+[ -n "$(command -v mh-finetune || true)" ] || skip "mh-finetune is not built"
+go="--init run/last.safetensors --train t.mhs --out seeds --seeds 2 --set train.batch.sequence_length=16 --set train.batch.tokens=64"
+mh-finetune -q $go --set train.length=100000u 2>/dev/null &
+pid=$!
+for _ in $(seq 200); do [ -s seeds/lock ] && break; sleep 0.05; done
+expect 1 mh-finetune -q $go
+expect_stderr "process $pid on $(hostname)"
+expect 1 mh-finetune -q $go --resume
+expect_stderr "process $pid on $(hostname)"
+kill -9 "$pid"; wait "$pid" 2>/dev/null || true
+# Of two processes that write one folder, the first to finish wins; the other ends with exit status 1 and leaves no file.
+[ -n "$(command -v mh-convert || true)" ] || skip "mh-convert is not built"
+mh-prep vocab -q --type byte-bpe --size 262 text -o pieces
+mh-prep lm -q --vocab pieces text -o pieces.mhs
+mh-train -q --train pieces.mhs --out gpt2 --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set model.positions=learned \
+  --set model.max_positions=16 --set model.scale_embedding=false --set model.activation=gelu-tanh --set train.batch.block=8 --set train.batch.tokens=32 --set train.length=1u
+convert="mh-convert -q --to huggingface gpt2/last.safetensors folder"
+start_with_fault rename:1:STOP $convert 2> stderr  # stops while it writes its temporary folder
+until grep -qs '^State:.T' /proc/$pid/status; do kill -0 "$pid" || fail "expected a stopped mh-convert; found: $(cat stderr)"; sleep 0.05; done
+expect 0 $convert
+cp -r folder first
+kill -CONT "$pid"
+status=0; wait "$pid" || status=$?
+[ "$status" -eq 1 ] || fail "expected exit status 1 of the second writer; found $status: $(cat stderr)"
+record_error "$status" stderr "$convert"
+diff -r folder first
+[ -z "$(find . -name 'folder.part*')" ] || fail "a temporary folder is left"

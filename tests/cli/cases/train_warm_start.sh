@@ -35,6 +35,17 @@ mh-eval -q --format json halves/last.safetensors t.mhs | sed 's/halves//' > b
 cmp a b
 # Reads the checkpoint from a pipe; a dry run needs no data.
 cat $m | mh-train -q --from - $go --out piped
+# A run that is killed between its first state and config.toml starts again by the same command, and has nothing to resume.
+expect 137 with_fault rename:2:KILL mh-train -q --from $m $go --out killed
+[ -f killed/last.safetensors ] && [ ! -f killed/config.toml ] || fail "expected a state without config.toml; found $(ls killed)"
+expect 3 mh-train -q --resume --out killed
+expect 0 mh-train -q --from $m $go --out killed
+cmp killed/last.safetensors piped/last.safetensors
+# A state of a completed update without config.toml is not replaced.
+rm killed/config.toml
+expect 2 mh-train -q --from $m $go --out killed
+expect 3 mh-train -q --resume --out killed
+cmp killed/last.safetensors piped/last.safetensors
 expect 0 mh-train --dry-run --format json --from $m
 expect_stdout '"parameters":'
 mv out dry

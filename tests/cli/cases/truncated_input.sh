@@ -33,6 +33,26 @@ expect_truncated_refused t.mhs $m mh-eval -q --per-token none - short
 expect_truncated_refused $m t.mhs mh-prune scan -q short -
 expect_truncated_refused $m t.mhs mh-spectrum -q --curves none short -
 expect_truncated_refused $m t.mhs mh-swap -q short --mode hard --k 1 --data - -o none
+expect_truncated_refused $m t.mhs mh-prune cut -q short --by ablation --data - --count 1 -o none
+expect_truncated_refused $m $m mh-convert -q --average short - -o none
 # In bf16 the parameters are pages of the mapped file, also while the model runs.
 expect_truncated_refused narrow t.mhs mh-prune scan -q --precision bf16 short -
 expect_truncated_refused narrow text mh-eval -q --precision bf16 generate short --prompt-file - --length 3
+# A shard that is truncated while mh-train trains on it: the last state of the run stays intact, and the run continues once the shard is
+# restored. The shard has more frames than its reader caches, so that training reads the file again and again.
+seq 300000 > numbers
+mh-prep vocab -q --type byte numbers > bytes
+mh-prep lm -q --vocab bytes numbers -o long.mhs
+cp long.mhs short
+mh-train -q --train short --out cut --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.batch.block=16 \
+  --set train.batch.tokens=256 --set train.length=1000000u --set train.checkpoint.every=4u --set train.log_every=1u > out 2> err &
+pid=$!
+for _ in $(seq 1200); do ! grep -qs '"update":8,' cut/log.jsonl || break; sleep 0.05; done
+truncate -s 0 short
+status=0; wait "$pid" || status=$?
+[ "$status" -eq 3 ] || fail "expected exit status 3 of mh-train; found $status"
+expect_stderr "short: expected a file that keeps its size while the tool reads it; found a file that another program has shortened; restore the file"
+[ -z "$(find cut -name '*.part*')" ] || fail "expected no temporary file; found one"
+cat long.mhs > short
+last=$(tail -n 1 cut/log.jsonl | grep -o '"update":[0-9]*')
+expect 0 mh-train -q --resume --out cut --set train.length=$((${last#*:} + 4))u

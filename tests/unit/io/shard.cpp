@@ -171,6 +171,23 @@ TEST_CASE("random access and streaming refuse a frame of tokens without a checks
   CHECK_THROWS_WITH(read_tokens(folder.file("x.mhs")), Catch::Contains("with its size and a checksum"));
 }
 
+TEST_CASE("random access and streaming refuse a frame of tokens after the sequence lengths") {
+  Folder folder;
+  const std::string path = folder.file("x.mhs");
+  write_shard(path, header(), random_sequences(300, 1000, 5));
+  const std::string bytes = read_text_file(path);
+  const auto* raw_bytes = reinterpret_cast<const uint8_t*>(bytes.data());
+  REQUIRE(load32(raw_bytes + bytes.size() - 9) == 4);  // frames: header, tokens, sequence lengths, trailer
+  const size_t table = bytes.size() - 9 - 4 * 8;
+  const size_t tokens = load32(raw_bytes + table), lengths = tokens + load32(raw_bytes + table + 8),
+               trailer = lengths + load32(raw_bytes + table + 16);
+  write_file_atomically(path, bytes.substr(0, tokens) + bytes.substr(lengths, trailer - lengths) +
+                                  bytes.substr(tokens, lengths - tokens) + bytes.substr(trailer, table + 8 - trailer) +
+                                  bytes.substr(table + 16, 8) + bytes.substr(table + 8, 8) + bytes.substr(table + 24));
+  CHECK(status_of([&] { ShardFile file(path); }) == 3);
+  CHECK(status_of([&] { read_tokens(path); }) == 3);
+}
+
 TEST_CASE("writing the same tokens twice gives identical shard files") {
   Folder folder;
   Sequences sequences = random_sequences(300, 1000, 2);

@@ -2,6 +2,7 @@
 // of truncated, damaged and malicious files.
 #include <catch2/catch.hpp>
 #include <cstring>
+#include <filesystem>
 
 #include "fixtures/folder.h"
 #include "fixtures/status.h"
@@ -150,6 +151,21 @@ TEST_CASE("torch.save files are read with any dtype, strides, storage offsets an
     CHECK(files.find("positions")->info.shape == std::vector<int64_t>{1, 2});
     CHECK(files.find("nothing") == nullptr);
     CHECK_THROWS_WITH(files.read_fp32("positions"), Catch::Contains("positions") && Catch::Contains("I64"));
+  }
+}
+
+TEST_CASE("a tensor of a torch.save file that was shortened while it was mapped is refused", "[torch-file]") {
+  const std::vector<std::pair<std::string, std::string>> entries{{"model/data.pkl", dict({{"a", kTensor}})},
+                                                                 {"model/data/0", bytes_of(kValues)}};
+  const SavedFiles saved_files;
+  for (const bool has_checksums : {true, false}) {
+    const TensorFiles files = saved_files.open(zip_of(entries, {.has_checksums = has_checksums}));
+    CHECK(files.read_fp32("a") == kValues);
+    const std::string path = saved_files.folder.file("pytorch_model.bin");
+    std::filesystem::resize_file(path, std::filesystem::file_size(path) - 2);  // within the last page, so no SIGBUS
+    CHECK(status_of([&] { files.read_fp32("a"); }) == 3);
+    CHECK(status_of([&] { files.are_equal("a", "a"); }) == 3);
+    CHECK_THROWS_WITH(files.read_fp32("a"), Catch::Contains("another program has shortened"));
   }
 }
 

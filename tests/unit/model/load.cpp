@@ -10,6 +10,7 @@
 #include <functional>
 #include <stdexcept>
 
+#include "analysis/swap_checkpoint.h"
 #include "attention/dispatch.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -18,6 +19,7 @@
 #include "fixtures/peak_memory.h"
 #include "fixtures/skip.h"
 #include "fixtures/status.h"
+#include "model/partial_load.h"
 #include "nn/product.h"
 #include "text/tokenizer.h"
 
@@ -323,4 +325,34 @@ TEST_CASE("a mapped checkpoint that another program changes or shortens is refus
   const LoadedModel loaded_model = load_without_masters(path);
   std::filesystem::resize_file(path, std::filesystem::file_size(path) - 2);
   CHECK_THROWS_WITH(loaded_model.require_unchanged_file(), Catch::Contains("has shortened"));
+}
+
+TEST_CASE("a checkpoint that another program shortens after its checksums were verified is refused by every loader",
+          "[load]") {
+  const Folder folder;
+  const std::string path = folder.file("m.safetensors"), toml = table_configurations().front();
+  write_model(path, toml, io::DType::bf16);
+  const io::Checkpoint checkpoint(path);
+  checkpoint.verify();
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) - 2);  // within the last page, so no SIGBUS
+  const auto model = translators::build_model(toml, every_model::kVocabularySizes);
+  nn::ParameterList& parameters = model->parameters();
+  for (const Masters masters : {Masters::present, Masters::absent}) {
+    const auto load = [&] { load_model(checkpoint, at::kCPU, {}, masters); };
+    CHECK(status_of(load) == 3);
+    CHECK_THROWS_WITH(load(), Catch::Contains("another program has shortened"));
+  }
+  CHECK(status_of([&] { load_parameters(checkpoint, parameters); }) == 3);
+  CHECK(status_of([&] { load_matching_parameters(checkpoint, parameters); }) == 3);
+  CHECK(status_of([&] {
+          analysis::rewrite_checkpoint(*open_sink(folder.file("swapped")), checkpoint, parameters, {});
+        }) == 3);
+  CHECK_FALSE(std::filesystem::exists(folder.file("swapped")));
+  // Optimiser moments and memories are fp32 tensors of a training state.
+  write_model(path, toml, io::DType::f32);
+  const io::Checkpoint state(path);
+  state.verify();
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) - 2);
+  at::Tensor moment = at::empty(parameters.all().front().sizes(), at::kFloat);
+  CHECK(status_of([&] { load_tensor(state, parameters.all().front().name(), moment); }) == 3);
 }

@@ -433,6 +433,63 @@ TEST_CASE(
   close(descriptor);
 }
 
+TEST_CASE("a resume deletes the checkpoints that a killed run no longer retained") {
+  Folder folder;
+  write_text(folder.file("t.mhs"), deterministic_text(600));
+  const auto train = [&](const std::string& retain_by, bool resume) {
+    const std::string toml = "length = '3u'\nvalidation.every = '1u'\ncheckpoint.retain = 2\ncheckpoint.retain_by = '";
+    runs::run(tiny_run(folder, toml + retain_by + "'\n"), folder.file("run"), resume);
+  };
+  const std::filesystem::path checkpoints = folder.path / "run/checkpoints";
+  const auto names_of_checkpoints = [&] {
+    std::set<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(checkpoints))
+      names.insert(entry.path().filename().string());
+    return names;
+  };
+  train("best", false);
+  const std::set<std::string> retained = names_of_checkpoints();
+  REQUIRE(retained.size() == 2);
+  // A run that is killed after it has saved its state leaves a checkpoint that the state no longer retains.
+  const auto add_checkpoint = [&] {
+    std::filesystem::copy(folder.path / "run/last.safetensors", checkpoints / "update-000000000.safetensors");
+  };
+  add_checkpoint();
+  train("best", true);
+  CHECK(names_of_checkpoints() == retained);
+  // With the rule "newest", the run deletes older checkpoints when it saves a new one.
+  add_checkpoint();
+  train("newest", true);
+  CHECK(names_of_checkpoints().size() == 3);
+}
+
+TEST_CASE("several seeds lock their folder, and a resume begins the runs that have not begun") {
+  Folder folder;
+  const std::string path = folder.file("runs");
+  const SeedRuns runs{path, 1, 3, true};
+  CHECK(runs.first_new_seed() == 1);
+  {
+    const SeedFolder seed_folder(runs);
+    CHECK(status_of([&] { SeedFolder{runs}; }) == 1);
+    CHECK_THROWS_WITH(SeedFolder(runs), Catch::Contains(str("process ", getpid(), " on ")));
+  }
+  CHECK_FALSE(std::filesystem::exists(path));  // an error before the first run leaves no folder
+  {
+    const SeedFolder seed_folder(runs);
+    std::filesystem::create_directories(runs.folder_of(1));
+    write_file_atomically(runs.folder_of(1) + "/config.toml", "");
+    std::filesystem::create_directories(runs.folder_of(2));  // a run killed before it wrote config.toml
+    CHECK(runs.resumes(1));
+    CHECK_FALSE(runs.resumes(2));
+    CHECK_FALSE(runs.resumes(3));
+    CHECK(runs.first_new_seed() == 2);
+    CHECK(status_of([&] { check_seed_folders(runs); }) == 0);
+    CHECK(status_of([&] { check_seed_folders({path, 1, 3, false}); }) == 2);
+    CHECK_FALSE(SeedRuns{path, 1, 3, false}.resumes(1));
+  }
+  CHECK(std::filesystem::exists(path + "/lock"));
+}
+
 TEST_CASE("resume keeps log lines with control characters, quotes and non-ASCII text unchanged") {
   Folder folder;
   const std::vector<std::string> characters{

@@ -7,6 +7,7 @@
 #include "fixtures/status.h"
 #include "io/origin.h"
 #include "train/derived_metadata.h"
+#include "train/run_folder.h"
 
 using namespace runs;
 
@@ -85,4 +86,69 @@ TEST_CASE("a warm start from a checkpoint with parameters of other shapes is ref
                   {&checkpoint});
         }) == 3);
   CHECK_FALSE(std::filesystem::exists(folder.file("other")));
+}
+
+TEST_CASE("a run that was killed between its first state and config.toml starts again, with or without a warm start",
+          "[warm-start]") {
+  Folder folder;
+  write_text(folder.file("t.mhs"), repeating_tokens(400));
+  auto first = train_in_folder(folder, "first", train_length(1));
+  const io::Checkpoint checkpoint(folder.file("first") + "/last.safetensors");
+  const std::string run = folder.file("run"), state = run + "/last.safetensors";
+  const auto make_killed_run = [&] {
+    std::filesystem::remove_all(run);
+    { Trainer(config_of(folder, train_length(2)), run, false, at::kCPU, {&checkpoint}); }
+    std::filesystem::remove(run + "/config.toml");
+  };
+  make_killed_run();
+  CHECK(status_of([&] { RunFolder(run, true); }) == 3);
+  CHECK_THROWS_WITH(RunFolder(run, true), Catch::Contains("without config.toml; start a run"));
+  {
+    Trainer trainer(config_of(folder, train_length(2)), run, false, at::kCPU, {&checkpoint});
+    at::set_num_threads(1);
+    CHECK(trainer.run() == 0);
+  }
+  auto restarted = model::load_model(state, at::kCPU);
+  {
+    Trainer trainer(config_of(folder, train_length(2)), folder.file("whole"), false, at::kCPU, {&checkpoint});
+    at::set_num_threads(1);
+    CHECK(trainer.run() == 0);
+  }
+  auto uninterrupted = model::load_model(folder.file("whole") + "/last.safetensors", at::kCPU);
+  CHECK(have_same_parameters(restarted, uninterrupted));
+
+  // A run from random weights removes the state of the killed run before it writes config.toml, so that its resume does
+  // not start from that state.
+  make_killed_run();
+  { Trainer(config_of(folder, train_length(2)), run, false); }
+  CHECK(std::filesystem::exists(run + "/config.toml"));
+  CHECK_FALSE(std::filesystem::exists(state));
+}
+
+TEST_CASE("a new run replaces no state of a completed update, no other weights and no damaged state", "[warm-start]") {
+  Folder folder;
+  write_text(folder.file("t.mhs"), repeating_tokens(400));
+  train_in_folder(folder, "first", train_length(1));
+  const io::Checkpoint checkpoint(folder.file("first") + "/last.safetensors");
+  const std::string run = folder.file("run"), state = run + "/last.safetensors";
+  const auto check_refused = [&](const std::string& file) {
+    const std::string bytes = read_text_file(file);
+    CHECK(status_of([&] { RunFolder(run, false); }) == 2);
+    CHECK_THROWS_WITH(RunFolder(run, false), Catch::Contains("restore config.toml"));
+    CHECK(status_of([&] { RunFolder(run, true); }) == 3);
+    CHECK_THROWS_WITH(RunFolder(run, true), Catch::Contains("restore config.toml"));
+    CHECK(read_text_file(file) == bytes);
+    std::filesystem::remove_all(run);
+  };
+  train_in_folder(folder, "run", train_length(1));
+  std::filesystem::remove(run + "/config.toml");
+  check_refused(state);
+  { Trainer(config_of(folder, train_length(2)), run, false, at::kCPU, {&checkpoint}); }
+  std::filesystem::remove(run + "/config.toml");
+  std::filesystem::copy(state, run + "/best.safetensors");
+  check_refused(state);
+  { Trainer(config_of(folder, train_length(2)), run, false, at::kCPU, {&checkpoint}); }
+  std::filesystem::remove(run + "/config.toml");
+  std::filesystem::resize_file(state, std::filesystem::file_size(state) / 2);
+  check_refused(state);
 }
