@@ -148,13 +148,28 @@ void check_agreement(const ProcessDescription& first, const ProcessDescription& 
     throw Error(Exit::usage, disagreement("build of the program", first.build, other.rank, other.build));
 }
 
+// Claims the rank of this process in the store. Throws Error(usage) if a process of another job has claimed the rank,
+// and Error(failed) if a process of the same job has.
+void claim_rank(c10d::Store& store, const ProcessDescription& own_description) {
+  // A claim is a number that no other process has, a blank, and the job.
+  const std::string number = std::to_string(store.add("claims", 1));
+  const std::string claim =
+      store.compareSet(str("claims/", own_description.rank), "", str(number, " ", own_description.job));
+  const size_t blank = claim.find(' ');
+  if (claim.substr(0, blank) == number) return;
+  const std::string first_job = claim.substr(blank + 1);
+  const std::string advice = "give each process its own rank, and each job its own MASTER_PORT";
+  if (first_job != own_description.job)
+    refuse_usage("job", str(quote_start(first_job), ", as in an earlier process of rank ", own_description.rank),
+                 quote_start(own_description.job), advice);
+  throw Error(Exit::failed, Problem{"start of the job", str("one process of rank ", own_description.rank),
+                                    "several processes", advice});
+}
+
 // Writes the description of this process to the store, compares the descriptions of all processes and returns them.
 std::vector<ProcessDescription> exchange_descriptions(c10d::Store& store, const ProcessDescription& own_description,
                                                       milliseconds timeout) {
-  if (store.add(str("claims/", own_description.rank), 1) > 1)
-    throw Error(Exit::failed,
-                Problem{"start of the job", str("one process of rank ", own_description.rank), "several processes",
-                        "give each process its own rank, and each job its own MASTER_PORT"});
+  claim_rank(store, own_description);
   write_description(store, own_description);
   if (own_description.rank != 0) {
     store.wait({key_of(0, kLastProperty)}, timeout);
@@ -165,20 +180,28 @@ std::vector<ProcessDescription> exchange_descriptions(c10d::Store& store, const 
   return descriptions;
 }
 
-// Calls exchange_descriptions(), which throws in every process if it throws in one. After an error rank 0, which serves
-// the store unless the launcher does, waits at most for kRefusalWait until every other process has read the
-// descriptions and counted its error in the store.
+// Counts the error of this process in the store. Rank 0, which serves the store unless the launcher does, waits at most
+// for kRefusalWait until every other process has read the descriptions and counted its error.
+void count_refusal(c10d::Store& store, const ProcessDescription& own_description, milliseconds timeout) {
+  if (own_description.rank != 0) {
+    store.add("refused", 1);
+    return;
+  }
+  const auto deadline = std::chrono::steady_clock::now() + std::min(kRefusalWait, timeout);
+  while (std::chrono::steady_clock::now() < deadline && store.add("refused", 0) + 1 < own_description.size)
+    std::this_thread::sleep_for(kPollInterval);
+}
+
+// Calls exchange_descriptions(), which throws in every process if it throws in one.
 std::vector<ProcessDescription> agree_on_descriptions(c10d::Store& store, const ProcessDescription& own_description,
                                                       milliseconds timeout) {
   try {
     return exchange_descriptions(store, own_description, timeout);
   } catch (const std::exception&) {
-    if (own_description.rank == 0) {
-      const auto deadline = std::chrono::steady_clock::now() + std::min(kRefusalWait, timeout);
-      while (std::chrono::steady_clock::now() < deadline && store.add("refused", 0) + 1 < own_description.size)
-        std::this_thread::sleep_for(kPollInterval);
-    } else {
-      store.add("refused", 1);
+    try {
+      count_refusal(store, own_description, timeout);
+    } catch (const std::exception&) {
+      // The store has ended, too; the first error is the reason.
     }
     throw;
   }
@@ -192,7 +215,8 @@ Membership join(const Launch& launch, const std::string& build, milliseconds tim
   FLAGS_caffe2_log_level = 3;
   const StorePtr server = open_store(launch, timeout);
   // A store of torchrun also holds the keys of torchrun, of earlier attempts of the same job, and of earlier programs
-  // that its workers ran.
+  // that its workers ran. The prefix has no job id, so that processes of two jobs with the same port find each other
+  // and report both ids.
   std::string prefix = "multihead/" + launch.attempt;
   if (launch.launcher_serves_store) prefix += str("/", server->add(str(prefix, "/programs/", launch.rank), 1));
   const auto store = c10::make_intrusive<c10d::PrefixStore>(prefix, server);
