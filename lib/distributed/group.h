@@ -53,7 +53,8 @@ class Group : public nn::ProcessSum {
   // the connections between them.
   void sum(const at::Tensor& tensor) const override { start_sum(tensor).wait(); }
   // Copies the tensor `own` of each process to all processes: part r of `all`, which has `size()` parts of equal size,
-  // is the tensor of rank r. Both tensors are contiguous and one-dimensional, and have elements of one type.
+  // is the tensor of rank r. Both tensors are contiguous and one-dimensional, and have elements of one type. During the
+  // call, Gloo holds a second tensor of the size of `all`.
   void all_gather(const at::Tensor& own, const at::Tensor& all) const;
   // Sends a contiguous tensor to another rank, which calls receive() with a tensor of the same size and type, and waits
   // until that rank has received it, at most for `timeout` (zero: the timeout of the group). The group must have

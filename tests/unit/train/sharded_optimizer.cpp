@@ -6,8 +6,10 @@
 
 #include "base/file.h"
 #include "fixtures/aten.h"
+#include "fixtures/peak_memory.h"
 #include "fixtures/processes.h"
 #include "fixtures/runs.h"
+#include "fixtures/skip.h"
 #include "train/checkpointer.h"
 #include "train/optimizer.h"
 #include "train/run_batches.h"
@@ -168,7 +170,7 @@ TEST_CASE("shard exchange: gathers shards of several element types through a sma
         const std::vector<int64_t> sizes{5, 1, 0, 23, 2};
         const OptimizerShards shards(sizes, group.size());
         ShardExchange exchange(group, buffer_bytes);
-        for (int pass = 0; pass < 2; ++pass) {  // the buffer is reused
+        for (int pass = 0; pass < 2; ++pass) {
           std::vector<ShardExchange::Values> values;
           std::vector<at::Tensor> expected;
           for (size_t i = 0; i < sizes.size(); ++i) {
@@ -192,6 +194,26 @@ TEST_CASE("shard exchange: gathers shards of several element types through a sma
           }
         }
       }));
+}
+
+TEST_CASE("shard exchange: the buffers, with the copies of Gloo, stay within their limit") {
+  if (!reset_peak_memory()) SKIP("peak memory cannot be reset on this system");
+  constexpr int64_t buffer_bytes = 32 << 20, num_elements = 16 << 20;
+  CHECK_NOTHROW(in_each_process(2, [&](const Group& group) {
+    const OptimizerShards shards({num_elements}, group.size());
+    const ShardExchange exchange(group, buffer_bytes);
+    const at::Tensor values = at::full({num_elements}, group.rank(), at::kFloat);
+    group.barrier();
+    if (group.is_main()) reset_peak_memory();
+    const int64_t initial_kb = peak_memory_kb();
+    group.barrier();
+    exchange.all_gather(shards, {{0, values}});
+    group.barrier();
+    require(values.sum().item<double>() == num_elements / 2, "wrong elements after all_gather()");
+    // Both processes are threads of this program. An operation of Gloo has 2 MiB of its own.
+    const bool is_within_limit = peak_memory_kb() - initial_kb <= (2 * buffer_bytes + (8 << 20)) / 1024;
+    require(!group.is_main() || is_within_limit, "too much memory in all_gather()");
+  }));
 }
 
 TEST_CASE("sharded optimiser: a training state has the bytes of a state that is not sharded, and restores shards") {
