@@ -82,8 +82,11 @@ void ShardExchange::all_gather(const OptimizerShards& shards, const std::vector<
 }
 
 void gather_shards(const distributed::Group& group, const OptimizerShards& shards, size_t parameter_index,
-                   const at::Tensor& own_elements, std::chrono::milliseconds send_timeout, at::Tensor& whole) {
-  if (!group.is_main()) return group.send(own_elements, 0, send_timeout);
+                   const at::Tensor& own_elements, std::chrono::milliseconds wait_timeout, at::Tensor& whole) {
+  // A long wait for rank 0 happens here and not in send(), which does not notice that rank 0 is stopped or
+  // disconnected.
+  group.barrier(group.is_main() ? std::chrono::milliseconds{} : wait_timeout);
+  if (!group.is_main()) return group.send(own_elements, 0);
   whole.resize_({shards.size(parameter_index)});
   for (int rank = 0; rank < group.size(); ++rank) {
     const ElementRange range = shards.of(parameter_index, rank);

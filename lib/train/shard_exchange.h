@@ -50,8 +50,9 @@ class ShardExchange {
 
 // Assembles a whole tensor in rank 0: each rank sends its own elements `own_elements` to rank 0, which copies them to
 // `whole`. `whole` is resized to the number of elements of the parameter in rank 0, and unused in other ranks.
-// `send_timeout`: maximum time for which a rank waits until rank 0 receives. Throws the errors of the group.
+// `wait_timeout`: maximum time for which a rank waits until rank 0 calls this function; the wait ends within the
+// timeout of the group if rank 0 is stopped or disconnected. Throws the errors of the group.
 void gather_shards(const distributed::Group& group, const OptimizerShards& shards, size_t parameter_index,
-                   const at::Tensor& own_elements, std::chrono::milliseconds send_timeout, at::Tensor& whole);
+                   const at::Tensor& own_elements, std::chrono::milliseconds wait_timeout, at::Tensor& whole);
 
 }  // namespace mh::train

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <deque>
 #include <string>
 #include <thread>
@@ -19,17 +20,28 @@ using Catch::Contains;
 
 namespace {
 
+// A socket on a free TCP port of 127.0.0.1, which is open during the lifetime of the object.
+class Listener {
+ public:
+  Listener() {
+    address_.sin_family = AF_INET, address_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address_;
+    REQUIRE(bind(descriptor_, reinterpret_cast<sockaddr*>(&address_), size) == 0);
+    REQUIRE(listen(descriptor_, 8) == 0);
+    REQUIRE(getsockname(descriptor_, reinterpret_cast<sockaddr*>(&address_), &size) == 0);
+  }
+  ~Listener() { close(descriptor_); }
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+  int port() const { return ntohs(address_.sin_port); }
+
+ private:
+  const int descriptor_ = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address_{};
+};
+
 // Returns a TCP port that no program uses.
-int free_port() {
-  const int descriptor = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET, address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  REQUIRE(bind(descriptor, reinterpret_cast<sockaddr*>(&address), size) == 0);
-  REQUIRE(getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size) == 0);
-  close(descriptor);
-  return ntohs(address.sin_port);
-}
+int free_port() { return Listener().port(); }
 
 // A process of a job of two processes.
 struct Process {
@@ -103,4 +115,16 @@ TEST_CASE("join: a process whose rank a process of another job has is refused, a
              Contains("2 job: expected 'first job', as in an earlier process of rank 1; found 'second job'"));
   CHECK_THAT(processes.join({{1, "first job"}})[0],
              Contains("1 start of the job: expected one process of rank 1; found several processes"));
+}
+
+TEST_CASE("join: a process that receives no answer from the store ends with an error after the timeout") {
+  // A listening socket of which no thread accepts connections acts like a process of rank 0 that is stopped.
+  const Listener listener;
+  Launch launch;
+  launch.rank = 1, launch.size = 2, launch.host = "127.0.0.1", launch.port = listener.port();
+  const auto start = std::chrono::steady_clock::now();
+  CHECK_THROWS_WITH(distributed::join(launch, "", std::chrono::milliseconds(500), {}),
+                    Contains("a connection to the key-value store of the job at 127.0.0.1") &&
+                        Contains("found a connection without an answer"));
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(30));
 }

@@ -1,9 +1,14 @@
 // An optimiser whose state the processes of a job divide (train.shard = "optimizer"), and the exchange of shards.
+#include <atomic>
 #include <catch2/catch.hpp>
+#include <chrono>
+#include <set>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "fixtures/aten.h"
 #include "fixtures/peak_memory.h"
@@ -214,6 +219,32 @@ TEST_CASE("shard exchange: the buffers, with the copies of Gloo, stay within the
     const bool is_within_limit = peak_memory_kb() - initial_kb <= (2 * buffer_bytes + (8 << 20)) / 1024;
     require(!group.is_main() || is_within_limit, "too much memory in all_gather()");
   }));
+}
+
+TEST_CASE("shard exchange: a long wait for rank 0 ends within the timeout of the group if rank 0 is stopped") {
+  const std::chrono::milliseconds timeout(1500);
+  std::string message;
+  std::atomic<bool> has_ended = false;
+  const auto start = std::chrono::steady_clock::now();
+  in_each_process(
+      2,
+      [&](const Group& group) {
+        if (group.is_main()) {
+          while (!has_ended) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+          return;
+        }
+        const OptimizerShards shards({1000}, group.size());
+        at::Tensor whole;
+        try {
+          gather_shards(group, shards, 0, at::ones({500}), std::chrono::hours(1), whole);
+        } catch (const Error& error) {
+          message = error.what();
+        }
+        has_ended = true;
+      },
+      timeout, std::set<int>{1});
+  CHECK_THAT(message, Catch::Contains("no heartbeat of rank 0"));
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(30));
 }
 
 TEST_CASE("sharded optimiser: a training state has the bytes of a state that is not sharded, and restores shards") {
