@@ -147,21 +147,21 @@ void Group::all_gather(const at::Tensor& own, const at::Tensor& all) const {
 
 // Backend::send() and Backend::recv() of c10d receive a list of one tensor and, as their last argument, a tag. All
 // calls pass the tag 0, since two ranks call their operations in the same order.
-void Group::send(const at::Tensor& tensor, int rank, std::chrono::milliseconds timeout) const {
+void Group::send(const at::Tensor& tensor, int rank) const {
   if (tensor.numel() == 0) return;
   start_operation(
       connections_, {tensor.detach()},
-      [&](std::vector<at::Tensor>& tensors) { return connections_->backend_of(tensors[0]).send(tensors, rank, 0); },
-      timeout, true)
+      [&](std::vector<at::Tensor>& tensors) { return connections_->backend_of(tensors[0]).send(tensors, rank, 0); }, {},
+      true)
       .wait();
 }
 
-void Group::receive(const at::Tensor& tensor, int rank, std::chrono::milliseconds timeout) const {
+void Group::receive(const at::Tensor& tensor, int rank) const {
   if (tensor.numel() == 0) return;
   start_operation(
       connections_, {tensor.detach()},
-      [&](std::vector<at::Tensor>& tensors) { return connections_->backend_of(tensors[0]).recv(tensors, rank, 0); },
-      timeout, true)
+      [&](std::vector<at::Tensor>& tensors) { return connections_->backend_of(tensors[0]).recv(tensors, rank, 0); }, {},
+      true)
       .wait();
 }
 

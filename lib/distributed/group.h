@@ -53,14 +53,14 @@ class Group : public nn::ProcessSum {
   // the connections between them.
   void sum(const at::Tensor& tensor) const override { start_sum(tensor).wait(); }
   // Copies the tensor `own` of each process to all processes: part r of `all`, which has `size()` parts of equal size,
-  // is the tensor of rank r. Both tensors are contiguous and one-dimensional, and have elements of one type.
+  // is the tensor of rank r. Both tensors are contiguous and one-dimensional, and have elements of one type. During the
+  // call, Gloo holds a second tensor of the size of `all`.
   void all_gather(const at::Tensor& own, const at::Tensor& all) const;
   // Sends a contiguous tensor to another rank, which calls receive() with a tensor of the same size and type, and waits
-  // until that rank has received it, at most for `timeout` (zero: the timeout of the group). The group must have
-  // several processes.
-  void send(const at::Tensor& tensor, int rank, std::chrono::milliseconds timeout = {}) const;
+  // until that rank has received it. The group must have several processes.
+  void send(const at::Tensor& tensor, int rank) const;
   // Receives a tensor that another rank sends, in place. See send().
-  void receive(const at::Tensor& tensor, int rank, std::chrono::milliseconds timeout = {}) const;
+  void receive(const at::Tensor& tensor, int rank) const;
   // Copies the elements of a contiguous tensor from rank 0 to all other processes, in place.
   void broadcast(const at::Tensor& tensor) const;
   // Returns the text of rank 0, which may contain any bytes.

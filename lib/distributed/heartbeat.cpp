@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <functional>
-#include <future>
-#include <memory>
+#include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "distributed/call_within.h"
 
 namespace mh::distributed {
 
@@ -51,21 +52,14 @@ std::string publish_silent_ranks(c10d::Store& store, int own_rank, milliseconds 
   return published_ranks;
 }
 
-// Calls `query` in a thread of its own, since operations of the store have no time limit, and returns its result;
-// nullopt after `limit` or if `query` throws, in which case the thread may still run.
+// Returns the result of a query of the store; nullopt if it takes longer than `limit` or throws.
 template <class Result>
-std::optional<Result> call_within(milliseconds limit, std::function<Result()> query) {
-  const auto promise = std::make_shared<std::promise<std::optional<Result>>>();
-  std::future<std::optional<Result>> result = promise->get_future();
-  std::thread([promise, query = std::move(query)] {
-    try {
-      promise->set_value(query());
-    } catch (const std::exception&) {
-      promise->set_value(std::nullopt);
-    }
-  }).detach();
-  if (result.wait_for(limit) != std::future_status::ready) return std::nullopt;
-  return result.get();
+std::optional<Result> answer_within(milliseconds limit, std::function<Result()> query) {
+  try {
+    return call_within<Result>(limit, std::move(query));
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
 }
 
 }  // namespace
@@ -77,42 +71,44 @@ HeartbeatTimes HeartbeatTimes::for_timeout(milliseconds timeout) {
 }
 
 Heartbeat::Heartbeat(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, const HeartbeatTimes& times)
-    : store_(store->clone()), rank_(rank), size_(size), times_(times) {
+    : store_(store->clone()), rank_(rank), size_(size), times_(times), shared_(std::make_shared<Shared>()) {
   store->add(key_of(rank), 1);  // creates the counter before any process reads it
-  thread_ = std::thread([this, thread_store = store->clone()] {
-    std::unique_lock lock(mutex_);
-    while (!condition_.wait_for(lock, times_.interval, [this] { return is_stopped_; })) {
+  std::thread([shared = shared_, thread_store = store->clone(), rank, interval = times.interval] {
+    std::unique_lock lock(shared->mutex);
+    while (!shared->condition.wait_for(lock, interval, [&] { return shared->is_stopped; })) {
       lock.unlock();
       std::string published_ranks;
+      bool is_answering = true;
       try {
-        thread_store->add(key_of(rank_), 1);
+        thread_store->add(key_of(rank), 1);
         published_ranks = read_published_ranks(*thread_store);
       } catch (const std::exception&) {
-        return;  // the store has ended; the next operation of the group reports the error
+        is_answering = false;  // the store has ended; the next operation of the group reports the error
       }
       lock.lock();
-      if (published_ranks_.empty()) published_ranks_ = published_ranks;
+      if (!is_answering) break;
+      if (shared->published_ranks.empty()) shared->published_ranks = published_ranks;
     }
-  });
+    shared->has_ended = true;
+    shared->condition.notify_all();
+  }).detach();
 }
 
 Heartbeat::~Heartbeat() {
-  {
-    const std::lock_guard lock(mutex_);
-    is_stopped_ = true;
-  }
-  condition_.notify_all();
-  thread_.join();
+  std::unique_lock lock(shared_->mutex);
+  shared_->is_stopped = true;
+  shared_->condition.notify_all();
+  shared_->condition.wait_for(lock, times_.diagnosis, [this] { return shared_->has_ended; });
 }
 
 std::string Heartbeat::published_ranks() {
-  const std::lock_guard lock(mutex_);
-  return published_ranks_;
+  const std::lock_guard lock(shared_->mutex);
+  return shared_->published_ranks;
 }
 
 std::string Heartbeat::silent_ranks() {
   if (std::string ranks = published_ranks(); !ranks.empty()) return ranks;
-  const std::optional<std::string> ranks = call_within<std::string>(
+  const std::optional<std::string> ranks = answer_within<std::string>(
       times_.diagnosis, [store = store_, rank = rank_, size = size_, interval = times_.interval]() -> std::string {
         if (std::string rank_text = read_published_ranks(*store); !rank_text.empty()) return rank_text;
         const std::vector<int64_t> first = read_counters(*store, size);
@@ -128,11 +124,11 @@ std::string Heartbeat::ranks_silent_since(std::vector<int64_t>& counters, millis
   if (std::string ranks = published_ranks(); !ranks.empty()) return ranks;
   using Counters = std::vector<int64_t>;
   const auto current =
-      call_within<Counters>(limit, [store = store_, size = size_] { return read_counters(*store, size); });
+      answer_within<Counters>(limit, [store = store_, size = size_] { return read_counters(*store, size); });
   if (!current.has_value()) return "rank 0";
   const Counters previous = std::exchange(counters, *current);
   if (previous.empty()) return "";
-  const auto ranks = call_within<std::string>(
+  const auto ranks = answer_within<std::string>(
       times_.diagnosis, [store = store_, rank = rank_, interval = times_.interval, previous, current = *current] {
         return publish_silent_ranks(*store, rank, interval, previous, current);
       });

@@ -1,13 +1,14 @@
 // Heartbeats of the processes of a job: a counter for each process in the key-value store of the job. After an
 // operation has failed, the counters show which process has ended or is stopped, whereas the errors of connections name
-// addresses and no ranks. A process whose main thread hangs still increments its counter.
+// addresses and no ranks. A process whose main thread hangs still increments its counter: an operation that waits for
+// this process ends after its time limit, with an error that names no rank.
 #pragma once
 
 #include <chrono>
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
@@ -27,6 +28,8 @@ class Heartbeat {
  public:
   // Starts a thread that increments the counter of process `rank` in the store every `times.interval`.
   Heartbeat(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, const HeartbeatTimes& times);
+  // Waits for the thread at most for the duration of a diagnosis, since the store may not answer any more; the thread
+  // then ends later.
   ~Heartbeat();
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
@@ -47,18 +50,22 @@ class Heartbeat {
   std::chrono::milliseconds max_diagnosis() const { return times_.diagnosis; }
 
  private:
+  // The variables that the thread shares with this object, which the thread may outlive.
+  struct Shared {
+    std::mutex mutex;
+    std::condition_variable condition;
+    bool is_stopped = false;
+    bool has_ended = false;  // whether the thread has ended
+    // The result of silent_ranks() that a process has published, as the thread has read it from the store. After that
+    // process has ended, the store may not answer any more.
+    std::string published_ranks;
+  };
   std::string published_ranks();
 
   const c10::intrusive_ptr<c10d::Store> store_;
   const int rank_, size_;
   const HeartbeatTimes times_;
-  std::mutex mutex_;
-  std::condition_variable condition_;
-  bool is_stopped_ = false;
-  // The result of silent_ranks() that a process has published, as the thread has read it from the store. After that
-  // process has ended, the store may not answer any more.
-  std::string published_ranks_;
-  std::thread thread_;
+  const std::shared_ptr<Shared> shared_;
 };
 
 }  // namespace mh::distributed

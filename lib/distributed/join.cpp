@@ -5,14 +5,20 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <functional>
+#include <optional>
 #include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <tuple>
+#include <utility>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "distributed/call_within.h"
 #include "distributed/connections.h"
 #include "distributed/gloo_backend.h"
 #include "distributed/nccl_backend.h"
@@ -23,9 +29,12 @@ namespace mh::distributed {
 namespace {
 
 using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
 constexpr milliseconds kPollInterval{50};
+// Time by which call_within() exceeds the time limits of the called function, whose errors are more precise.
+constexpr milliseconds kAnswerMargin{2000};
 // Maximum time for which rank 0 serves the store after an error, so that the other processes can read why the job
 // cannot start.
 constexpr milliseconds kRefusalWait{5000};
@@ -83,6 +92,14 @@ ProcessDescription read_description(c10d::Store& store, int rank) {
           store.get_to_str(key_of(rank, kLastProperty))};
 }
 
+// Returns the problem that this process has no connection to the store.
+Problem store_problem(const Launch& launch, milliseconds timeout, const std::string& found) {
+  return {"MASTER_ADDR, MASTER_PORT",
+          str("a connection to the key-value store of the job at ", launch.host, ":", launch.port, " within ",
+              seconds_text(timeout)),
+          found, "check the address, and that the process of rank 0 runs"};
+}
+
 // Opens the key-value store of the job, which rank 0 or the launcher serves.
 StorePtr open_store(const Launch& launch, milliseconds timeout) {
   const bool serves = launch.rank == 0 && !launch.launcher_serves_store;
@@ -91,34 +108,48 @@ StorePtr open_store(const Launch& launch, milliseconds timeout) {
   options.isServer = serves;
   options.waitWorkers = false;
   options.timeout = timeout;
+  StorePtr server;
   try {
-    return c10::make_intrusive<c10d::TCPStore>(launch.host, options);
+    server = c10::make_intrusive<c10d::TCPStore>(launch.host, options);
   } catch (const std::exception& error) {
     if (serves)
       throw Error(Exit::failed,
                   Problem{"MASTER_PORT", "a port at which rank 0 can listen",
                           str("port ", launch.port, ": ", first_line_of(error)), "set MASTER_PORT to a free port"});
-    throw Error(Exit::failed, Problem{"MASTER_ADDR, MASTER_PORT",
-                                      str("a connection to the key-value store of the job at ", launch.host, ":",
-                                          launch.port, " within ", seconds_text(timeout)),
-                                      first_line_of(error), "check the address, and that the process of rank 0 runs"});
+    throw Error(Exit::failed, store_problem(launch, timeout, first_line_of(error)));
   }
+  // A store of torchrun also holds the keys of torchrun, of earlier attempts of the same job, and of earlier programs
+  // that its workers ran. The prefix has no job id, so that processes of two jobs with the same port find each other
+  // and report both ids.
+  std::string prefix = "multihead/" + launch.attempt;
+  if (launch.launcher_serves_store) prefix += str("/", server->add(str(prefix, "/programs/", launch.rank), 1));
+  return c10::make_intrusive<c10d::PrefixStore>(prefix, server);
 }
 
-// Returns the descriptions of all processes. Throws Error(failed), which names the missing ranks, after `timeout`.
-std::vector<ProcessDescription> wait_for_descriptions(c10d::Store& store, int size, milliseconds timeout) {
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
+// The end of the time in which the processes must connect.
+struct Deadline {
+  explicit Deadline(milliseconds limit) : timeout(limit), time(Clock::now() + limit) {}
+  milliseconds remaining() const {
+    return std::max(milliseconds(1), std::chrono::duration_cast<milliseconds>(time - Clock::now()));
+  }
+  const milliseconds timeout;
+  const Clock::time_point time;
+};
+
+// Returns the descriptions of all processes. Throws Error(failed), which names the missing ranks, after the deadline.
+std::vector<ProcessDescription> wait_for_descriptions(c10d::Store& store, int size, const Deadline& deadline) {
   std::vector<ProcessDescription> descriptions;
   for (int rank = 0; rank < size; ++rank) {
     while (!store.check({key_of(rank, kLastProperty)})) {
-      if (std::chrono::steady_clock::now() > deadline) {
+      if (Clock::now() > deadline.time) {
         std::vector<std::string> missing_ranks;
         for (int i = rank; i < size; ++i)
           if (!store.check({key_of(i, kLastProperty)})) missing_ranks.push_back(std::to_string(i));
-        throw Error(Exit::failed, Problem{"start of the job",
-                                          str("connections of all ", size, " processes within ", seconds_text(timeout)),
-                                          str("no connection of rank ", join_alternatives(missing_ranks)),
-                                          "check that all processes run, with the same MASTER_ADDR and MASTER_PORT"});
+        throw Error(Exit::failed,
+                    Problem{"start of the job",
+                            str("connections of all ", size, " processes within ", seconds_text(deadline.timeout)),
+                            str("no connection of rank ", join_alternatives(missing_ranks)),
+                            "check that all processes run, with the same MASTER_ADDR and MASTER_PORT"});
       }
       std::this_thread::sleep_for(kPollInterval);
     }
@@ -148,37 +179,77 @@ void check_agreement(const ProcessDescription& first, const ProcessDescription& 
     throw Error(Exit::usage, disagreement("build of the program", first.build, other.rank, other.build));
 }
 
+// Claims the rank of this process in the store. Throws Error(usage) if a process of another job has claimed the rank,
+// and Error(failed) if a process of the same job has.
+void claim_rank(c10d::Store& store, const ProcessDescription& own_description) {
+  // A claim is a number that no other process has, a blank, and the job.
+  const std::string number = std::to_string(store.add("claims", 1));
+  const std::string claim =
+      store.compareSet(str("claims/", own_description.rank), "", str(number, " ", own_description.job));
+  const size_t blank = claim.find(' ');
+  if (claim.substr(0, blank) == number) return;
+  const std::string first_job = claim.substr(blank + 1);
+  const std::string advice = "give each process its own rank, and each job its own MASTER_PORT";
+  if (first_job != own_description.job)
+    refuse_usage("job", str(quote_start(first_job), ", as in an earlier process of rank ", own_description.rank),
+                 quote_start(own_description.job), advice);
+  throw Error(Exit::failed, Problem{"start of the job", str("one process of rank ", own_description.rank),
+                                    "several processes", advice});
+}
+
 // Writes the description of this process to the store, compares the descriptions of all processes and returns them.
 std::vector<ProcessDescription> exchange_descriptions(c10d::Store& store, const ProcessDescription& own_description,
-                                                      milliseconds timeout) {
-  if (store.add(str("claims/", own_description.rank), 1) > 1)
-    throw Error(Exit::failed,
-                Problem{"start of the job", str("one process of rank ", own_description.rank), "several processes",
-                        "give each process its own rank, and each job its own MASTER_PORT"});
+                                                      const Deadline& deadline) {
+  claim_rank(store, own_description);
   write_description(store, own_description);
   if (own_description.rank != 0) {
-    store.wait({key_of(0, kLastProperty)}, timeout);
+    store.wait({key_of(0, kLastProperty)}, deadline.remaining());
     check_agreement(read_description(store, 0), own_description);
   }
-  const std::vector<ProcessDescription> descriptions = wait_for_descriptions(store, own_description.size, timeout);
+  const std::vector<ProcessDescription> descriptions = wait_for_descriptions(store, own_description.size, deadline);
   for (const ProcessDescription& other : descriptions) check_agreement(descriptions[0], other);
   return descriptions;
 }
 
-// Calls exchange_descriptions(), which throws in every process if it throws in one. After an error rank 0, which serves
-// the store unless the launcher does, waits at most for kRefusalWait until every other process has read the
-// descriptions and counted its error in the store.
+// Counts the error of this process in the store. Rank 0, which serves the store unless the launcher does, waits at most
+// for kRefusalWait until every other process has read the descriptions and counted its error.
+void count_refusal(c10d::Store& store, const ProcessDescription& own_description, milliseconds timeout) {
+  if (own_description.rank != 0) {
+    store.add("refused", 1);
+    return;
+  }
+  const Deadline deadline(std::min(kRefusalWait, timeout));
+  while (Clock::now() < deadline.time && store.add("refused", 0) + 1 < own_description.size)
+    std::this_thread::sleep_for(kPollInterval);
+}
+
+// Returns the problem that a process does not answer.
+Problem answer_problem(const Launch& launch, milliseconds timeout) {
+  return {"start of the job", str("connections of all ", launch.size, " processes within ", seconds_text(timeout)),
+          str("no answer of the key-value store, which ", launch.launcher_serves_store ? launch.launcher : "rank 0",
+              " serves"),
+          "check that all processes run, and that none is stopped or disconnected"};
+}
+
+// Returns the result of an exchange with the other processes. Throws Error(failed) with the problem `no_answer` if the
+// exchange has not ended after `limit`, since operations of the store wait without end for a process that is stopped.
+template <class Result>
+Result answer_within(milliseconds limit, const Problem& no_answer, std::function<Result()> exchange) {
+  std::optional<Result> result = call_within<Result>(limit, std::move(exchange));
+  if (!result.has_value()) throw Error(Exit::failed, no_answer);
+  return std::move(*result);
+}
+
+// Calls exchange_descriptions(), which throws in every process if it throws in one.
 std::vector<ProcessDescription> agree_on_descriptions(c10d::Store& store, const ProcessDescription& own_description,
-                                                      milliseconds timeout) {
+                                                      const Deadline& deadline) {
   try {
-    return exchange_descriptions(store, own_description, timeout);
+    return exchange_descriptions(store, own_description, deadline);
   } catch (const std::exception&) {
-    if (own_description.rank == 0) {
-      const auto deadline = std::chrono::steady_clock::now() + std::min(kRefusalWait, timeout);
-      while (std::chrono::steady_clock::now() < deadline && store.add("refused", 0) + 1 < own_description.size)
-        std::this_thread::sleep_for(kPollInterval);
-    } else {
-      store.add("refused", 1);
+    try {
+      count_refusal(store, own_description, deadline.timeout);
+    } catch (const std::exception&) {
+      // The store has ended, too; the first error is the reason.
     }
     throw;
   }
@@ -190,18 +261,18 @@ Membership join(const Launch& launch, const std::string& build, milliseconds tim
   if (launch.size == 1) return {};
   // Silences c10d, which logs every failed attempt to connect; join() throws an error instead.
   FLAGS_caffe2_log_level = 3;
-  const StorePtr server = open_store(launch, timeout);
-  // A store of torchrun also holds the keys of torchrun, of earlier attempts of the same job, and of earlier programs
-  // that its workers ran.
-  std::string prefix = "multihead/" + launch.attempt;
-  if (launch.launcher_serves_store) prefix += str("/", server->add(str(prefix, "/programs/", launch.rank), 1));
-  const auto store = c10::make_intrusive<c10d::PrefixStore>(prefix, server);
+  const Deadline deadline(timeout);
+  const auto store =
+      answer_within<StorePtr>(timeout + kAnswerMargin, store_problem(launch, timeout, "a connection without an answer"),
+                              [launch, timeout] { return open_store(launch, timeout); });
   const bool is_on_gpu = device_use.device.is_cuda();
   const ProcessDescription own_description{launch.rank, launch.size,      launch.job,  is_on_gpu ? "a GPU" : "a CPU",
                                            build,       processor_list(), machine_id()};
   std::vector<ProcessDescription> descriptions;
   try {
-    descriptions = agree_on_descriptions(*store, own_description, timeout);
+    descriptions = answer_within<std::vector<ProcessDescription>>(
+        deadline.remaining() + kRefusalWait + kAnswerMargin, answer_problem(launch, timeout),
+        [store, own_description, deadline] { return agree_on_descriptions(*store, own_description, deadline); });
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
@@ -222,10 +293,18 @@ Membership join(const Launch& launch, const std::string& build, milliseconds tim
   connections->size = launch.size;
   connections->timeout = timeout;
   connections->store = store;
-  const bool is_one_machine = membership.local_size == launch.size;
+  const std::string host = membership.local_size == launch.size ? "127.0.0.1" : "";
+  const HeartbeatTimes times = HeartbeatTimes::for_timeout(timeout);
+  using Links = std::pair<c10::intrusive_ptr<c10d::Backend>, std::shared_ptr<Heartbeat>>;
   try {
-    connections->backend = make_gloo_backend(c10::make_intrusive<c10d::PrefixStore>("gloo", store), launch.rank,
-                                             launch.size, is_one_machine ? "127.0.0.1" : "", timeout);
+    std::tie(connections->backend, connections->heartbeat) = answer_within<Links>(
+        timeout + kAnswerMargin, answer_problem(launch, timeout), [store, launch, host, timeout, times]() -> Links {
+          const auto gloo_store = c10::make_intrusive<c10d::PrefixStore>("gloo", store);
+          return {make_gloo_backend(gloo_store, launch.rank, launch.size, host, timeout),
+                  std::make_shared<Heartbeat>(store, launch.rank, launch.size, times)};
+        });
+  } catch (const Error&) {
+    throw;
   } catch (const std::exception& error) {
     throw Error(
         Exit::failed,
@@ -234,13 +313,11 @@ Membership join(const Launch& launch, const std::string& build, milliseconds tim
                 "GLOO_SOCKET_IFNAME"});
   }
   // An operation that fails ends within `timeout` together with the search for the silent ranks.
-  const HeartbeatTimes times = HeartbeatTimes::for_timeout(timeout);
   connections->backend->setTimeout(timeout - times.diagnosis);
   const bool uses_nccl = is_on_gpu && device_use.exchanges_tensors;
   if (uses_nccl)
     connections->gpu_backend = make_nccl_backend(c10::make_intrusive<c10d::PrefixStore>("nccl", store), launch.rank,
                                                  launch.size, timeout - times.diagnosis);
-  connections->heartbeat = std::make_shared<Heartbeat>(store, launch.rank, launch.size, times);
   membership.group = Group(std::move(connections));
   membership.group.barrier();  // otherwise a process could end before the other processes have connected to it
   // Connects the GPUs while all processes are known to run, since NCCL waits for them without a time limit, and reports

@@ -28,13 +28,13 @@ struct Membership {
 
 // Connects this process with the other processes of its job, and returns when all are connected. If the job has one
 // process, returns a group of one process at once. `build`: build id of the program (build_id()); "" if unknown.
-// `timeout`: maximum wait for another process, in join() and in each later operation of the group. `device_use`: equal
-// in all processes.
+// `timeout`: maximum wait for another process, in join() and in each later operation of the group. In join(), a process
+// that is stopped ends the wait a few seconds later. `device_use`: equal in all processes.
 //
-// Throws Error(failed) if a process is missing after `timeout`, if the address of the job is wrong or in use, or if two
-// processes have the same rank, and Error(usage) if the processes disagree on the number of processes, on the job, on
-// the type of device, or on the build. Every process of the job then throws. Throws Error(device) if NCCL is needed but
-// was not built.
+// Throws Error(failed) if a process is missing or stopped after `timeout`, if the address of the job is wrong or in
+// use, or if two processes have the same rank, and Error(usage) if the processes disagree on the number of processes,
+// on the job, on the type of device, or on the build. Every process of the job then throws. Throws Error(device) if
+// NCCL is needed but was not built.
 Membership join(const Launch& launch, const std::string& build, std::chrono::milliseconds timeout,
                 const DeviceUse& device_use);
 

@@ -17,7 +17,8 @@ constexpr int64_t kProgramBytes = int64_t{300} << 20;
 // Returns the bytes of the parameters, their gradients, moments and bf16 copies in one of `num_processes` processes.
 int64_t parameter_bytes(const TrainOptions& t, const nn::ParameterList& parameters, int64_t num_processes) {
   const bool is_bf16 = t.precision == "bf16", uses_adamw = t.optimizer.rule == "adamw";
-  // Each process holds a part of the moments and of the masters, and a buffer, which Gloo copies, to exchange weights.
+  // Each process holds a part of the moments and of the masters, and buffers to exchange weights: its own piece, the
+  // pieces of all processes and Gloo's copy of these.
   const bool is_sharded = t.shard == "optimizer" && num_processes > 1;
   const int64_t num_elements = parameters.num_trainable_elements(), num_shards = is_sharded ? num_processes : 1;
   int64_t num_divisible_elements = 0;
@@ -26,7 +27,8 @@ int64_t parameter_bytes(const TrainOptions& t, const nn::ParameterList& paramete
   const int64_t bytes = num_elements * (4 + (is_bf16 ? 4 : 0)) +
                         ceil_div(num_elements * (uses_adamw ? 8 : 4) + num_divisible_elements * 4, num_shards) +
                         (num_elements - num_divisible_elements) * 4;
-  return bytes + (is_sharded ? 2 * std::min(GradientBuckets::kBucketBytes, num_elements * 4) : 0);
+  const int64_t max_exchange_bytes = (2 * num_processes + 1) * ceil_div(num_elements * 4, num_shards);
+  return bytes + (is_sharded ? std::min(GradientBuckets::kBucketBytes, max_exchange_bytes) : 0);
 }
 
 // Returns the bytes of the tensors that the transformer layers keep for the backward pass of a micro-batch of `tokens`

@@ -46,6 +46,11 @@ struct ModelAndOptimizer {
   Optimizer& optimizer;
 };
 
+// In a job of several processes, every process has its own objects, and the trainer calls every function in each of
+// them. The functions must decide alike, so they may depend only on their arguments, on the model and the optimiser,
+// which are equal in all processes, on the run properties, and on random numbers derived from train.seed. The
+// exceptions are observer() and after_epoch(): each process observes the whole validation, and after after_epoch() all
+// processes take the state() of rank 0 by set_state().
 class Procedure {
  public:
   virtual ~Procedure() = default;
@@ -83,9 +88,11 @@ class Procedure {
   // Called after the last update of an epoch and the validation that follows it, if one is due, and before the training
   // state is saved; may change parameters.
   virtual void after_epoch(model::LanguageModel&, const TrainProgress&) {}
-  // Called before the first update of an epoch; may change parameters. A training state that is due at the end of the
-  // previous epoch is saved before this call, and so contains the validated model without these changes. Returns a JSON
-  // object for log.jsonl that describes the changes; "" if there are none.
+  // Called before the first update of an epoch; may change parameters. With several processes, each makes the changes
+  // itself; the trainer then compares state() of all processes and throws Error(failed) if two of them differ, so the
+  // state must contain every decision. A training state that is due at the end of the previous epoch is saved before
+  // this call, and so contains the validated model without these changes. Returns a JSON object for log.jsonl that
+  // describes the changes; "" if there are none.
   virtual std::string before_epoch(const ModelAndOptimizer&, const TrainProgress&) { return ""; }
   // Returns the state of the procedure as JSON. The training state contains it, and a resume passes it to set_state().
   virtual std::string state() const { return "{}"; }

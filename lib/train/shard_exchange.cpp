@@ -48,14 +48,9 @@ class ShardBytes {
   int64_t offset_ = 0;  // bytes of the current segment that are already copied
 };
 
-// Returns a tensor of at least `num_bytes` bytes: `buffer` if it is large enough, else a new tensor of zeros.
-at::Tensor grown(const at::Tensor& buffer, int64_t num_bytes) {
-  return buffer.defined() && buffer.numel() >= num_bytes ? buffer : at::zeros({num_bytes}, at::kByte);
-}
-
 }  // namespace
 
-void ShardExchange::all_gather(const OptimizerShards& shards, const std::vector<Values>& values) {
+void ShardExchange::all_gather(const OptimizerShards& shards, const std::vector<Values>& values) const {
   if (group_.is_single()) return;
   std::vector<ShardBytes> bytes(static_cast<size_t>(group_.size()));
   int64_t max_bytes = 0;
@@ -70,23 +65,28 @@ void ShardExchange::all_gather(const OptimizerShards& shards, const std::vector<
     max_bytes = std::max(max_bytes, shard_bytes.num_bytes());
   }
   if (max_bytes == 0) return;
-  const int64_t max_piece_bytes = std::clamp<int64_t>(max_buffer_bytes_ / group_.size(), 1, max_bytes);
-  own_piece_ = grown(own_piece_, max_piece_bytes);
-  all_pieces_ = grown(all_pieces_, group_.size() * max_piece_bytes);
+  // The own piece, the pieces of all processes, and the copy of these that Gloo makes.
+  const int64_t num_pieces = 2 * group_.size() + 1;
+  const int64_t max_piece_bytes = std::clamp<int64_t>(max_buffer_bytes_ / num_pieces, 1, max_bytes);
+  const at::Tensor own_piece = at::empty({max_piece_bytes}, at::kByte),
+                   all_pieces = at::empty({group_.size() * max_piece_bytes}, at::kByte);
   for (int64_t offset = 0; offset < max_bytes; offset += max_piece_bytes) {
     const int64_t piece_bytes = std::min(max_piece_bytes, max_bytes - offset);
-    bytes[static_cast<size_t>(group_.rank())].read(piece_bytes, static_cast<char*>(own_piece_.mutable_data_ptr()));
-    group_.all_gather(own_piece_.narrow(0, 0, piece_bytes), all_pieces_.narrow(0, 0, group_.size() * piece_bytes));
+    bytes[static_cast<size_t>(group_.rank())].read(piece_bytes, static_cast<char*>(own_piece.mutable_data_ptr()));
+    group_.all_gather(own_piece.narrow(0, 0, piece_bytes), all_pieces.narrow(0, 0, group_.size() * piece_bytes));
     for (int rank = 0; rank < group_.size(); ++rank)
       if (rank != group_.rank())
         bytes[static_cast<size_t>(rank)].write(
-            piece_bytes, static_cast<const char*>(all_pieces_.const_data_ptr()) + rank * piece_bytes);
+            piece_bytes, static_cast<const char*>(all_pieces.const_data_ptr()) + rank * piece_bytes);
   }
 }
 
 void gather_shards(const distributed::Group& group, const OptimizerShards& shards, size_t parameter_index,
-                   const at::Tensor& own_elements, std::chrono::milliseconds send_timeout, at::Tensor& whole) {
-  if (!group.is_main()) return group.send(own_elements, 0, send_timeout);
+                   const at::Tensor& own_elements, std::chrono::milliseconds wait_timeout, at::Tensor& whole) {
+  // A long wait for rank 0 happens here and not in send(), which does not notice that rank 0 is stopped or
+  // disconnected.
+  group.barrier(group.is_main() ? std::chrono::milliseconds{} : wait_timeout);
+  if (!group.is_main()) return group.send(own_elements, 0);
   whole.resize_({shards.size(parameter_index)});
   for (int rank = 0; rank < group.size(); ++rank) {
     const ElementRange range = shards.of(parameter_index, rank);

@@ -32,26 +32,27 @@ class ShardExchange {
     at::Tensor tensor;
   };
 
-  // `max_buffer_bytes`: size limit of the buffer that receives a piece from each process. If it is smaller than the
-  // number of processes, a piece is one byte.
+  // `max_buffer_bytes`: size limit of the buffers for the pieces of a step, which include Gloo's copy of the received
+  // pieces. If the limit has no room for pieces of one byte, a piece is one byte.
   ShardExchange(distributed::Group group, int64_t max_buffer_bytes)
       : group_(std::move(group)), max_buffer_bytes_(max_buffer_bytes) {}
 
   // Copies the elements of each process's own shard to the tensors of all other processes. All processes pass the
   // same parameters, in the same order, with equal element types. Step k gathers piece k of every shard, and
-  // copies it to the tensors. Throws the errors of the group.
-  void all_gather(const OptimizerShards& shards, const std::vector<Values>& values);
+  // copies it to the tensors. The buffers are freed at the end, so that the passes of the next update reuse their
+  // memory. Throws the errors of the group.
+  void all_gather(const OptimizerShards& shards, const std::vector<Values>& values) const;
 
  private:
   const distributed::Group group_;
   const int64_t max_buffer_bytes_;
-  at::Tensor own_piece_, all_pieces_;  // bytes
 };
 
 // Assembles a whole tensor in rank 0: each rank sends its own elements `own_elements` to rank 0, which copies them to
 // `whole`. `whole` is resized to the number of elements of the parameter in rank 0, and unused in other ranks.
-// `send_timeout`: maximum time for which a rank waits until rank 0 receives. Throws the errors of the group.
+// `wait_timeout`: maximum time for which a rank waits until rank 0 calls this function; the wait ends within the
+// timeout of the group if rank 0 is stopped or disconnected. Throws the errors of the group.
 void gather_shards(const distributed::Group& group, const OptimizerShards& shards, size_t parameter_index,
-                   const at::Tensor& own_elements, std::chrono::milliseconds send_timeout, at::Tensor& whole);
+                   const at::Tensor& own_elements, std::chrono::milliseconds wait_timeout, at::Tensor& whole);
 
 }  // namespace mh::train

@@ -74,7 +74,8 @@ bool Trainer::finish_update() {
   analysis::Observers observers(active_observers);
   if (group_.is_single()) stop_signal_ = stop_signal();
   Validation result;
-  // Every process computes the whole validation, and all processes continue with the results of rank 0.
+  // The processes share the mini-batches of a validation unless a procedure observes it; then each computes the whole
+  // validation. All processes continue with the results of rank 0.
   if (is_validation_due && stop_signal_ == 0) {
     result = validate(active_observers.empty() ? nullptr : &observers);
     stop_signal_ = distributed::agree_on_stop_signal(&group_);

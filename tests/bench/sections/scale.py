@@ -1,11 +1,16 @@
 """Training, evaluation and scans by two processes of one thread, against one process and DistributedDataParallel; bytes sent; train.recompute; memory with train.shard."""
 import json
+import math
 import pathlib
 import sys
 
-from measure import Check, Comparison, TableRow, here, output_of, side_of_peer, side_of_project
+from measure import Check, Comparison, TableRow, allocator_settings, here, output_of, print_progress, run, side_of_peer, side_of_project
 
 SIZE = 2  # number of processes
+# Minimum duration of the one process of an evaluation or a scan, and the duration for which its size is chosen, in seconds. In a shorter run
+# the start has a visible part of the time.
+MIN_SECONDS, CHOSEN_SECONDS = 60, 80
+repetitions = {}  # {name of a measurement: factor of its first size}; versions.py measures both versions with the same factor
 
 
 def sent_bytes():
@@ -14,10 +19,10 @@ def sent_bytes():
     return int(next(line for line in lines if line.split(":")[0].strip() == "lo").split(":")[1].split()[8])
 
 
-def train_ddp(bench, entries, precision, updates):
+def train_ddp(entries, precision, updates):
     words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", SIZE, here / "peers/ddp.py", "--rows", entries,
              "--precision", precision, "--updates", updates, "--threads", 1]
-    return {"tokens/s": json.loads(output_of([sys.executable, "-B", *words]).splitlines()[-1])["tokens_per_second"]}
+    return {"tokens/s": json.loads(output_of([sys.executable, "-B", *words], allocator_settings).splitlines()[-1])["tokens_per_second"]}
 
 
 def training(bench):
@@ -26,7 +31,7 @@ def training(bench):
         sides = [side_of_project(name, lambda: bench.train_language_model(8000, precision, updates=updates, size=SIZE, threads=1)),
                  side_of_peer("one process", lambda: bench.train_language_model(8000, precision, updates=updates, threads=1))]
         if precision == "bf16":
-            sides.append(side_of_peer("DDP", lambda: train_ddp(bench, 8000, precision, updates)))
+            sides.append(side_of_peer("DDP", lambda: train_ddp(8000, precision, updates)))
 
         def rows(results):
             tokens = results[name]["tokens/s"]
@@ -37,19 +42,53 @@ def training(bench):
         yield Comparison(name, sides, rows)
 
 
+def repeated_shard(bench, entries, copies):
+    """Returns the path of a shard of `copies` copies of the text of bench.make_shard(entries), with its vocabulary."""
+    shard = bench.make_shard(entries)
+    path = bench.folder / f"{entries}-{copies}.mhs"
+    if copies > 1 and not path.exists():
+        text = bench.folder / f"{entries}-{copies}.txt"
+        text.write_text((bench.folder / f"{entries}.txt").read_text(encoding="ascii") * copies, encoding="ascii")
+        run([bench.tools / "mh-prep", "-q", "lm", "--vocab", bench.folder / f"{entries}.vocab", "-o", path, text])
+    return shard if copies == 1 else path
+
+
+def repetitions_of(name, seconds):
+    """Returns the factor with which a measurement takes CHOSEN_SECONDS, from a first measured run with the factor 1. `seconds`: function of the
+    factor."""
+    if name not in repetitions:
+        first_seconds = seconds(1)
+        repetitions[name] = max(1, math.ceil(CHOSEN_SECONDS / first_seconds))
+        print_progress(f"{name}: one process takes {first_seconds:.1f} s; measuring {repetitions[name]} times its size")
+    return repetitions[name]
+
+
 def evaluation(bench):
-    toml = "[model]\nlayers = 8\nwidth = 256\nffn_dim = 1024\n[attention]\nheads = 8\n[train]\nbatch.sequence_length = 256\n"
-    shard = bench.make_shard(8000)
-    checkpoint = bench.make_checkpoint("scale", shard, toml)
-    for name, command in (("mh-eval", ("mh-eval", "--sequence-length", 256)), ("mh-prune scan", ("mh-prune", "scan", "--sequence-length", 256, "--blocks", 24))):
+    toml = "[model]\nlayers = 8\nwidth = 256\nffn = 1024\n[attention]\nheads = 8\n[train]\nbatch.block = 256\n"
+    checkpoint = bench.make_checkpoint("scale", bench.make_shard(8000), toml)
+
+    def eval_arguments(factor):
+        return ["mh-eval", "--block", 256], repeated_shard(bench, 8000, factor)
+
+    def scan_arguments(factor):  # a batch has 16 blocks, so the processes share an even number of batches
+        return ["mh-prune", "scan", "--block", 256, "--blocks", 32 * factor], bench.make_shard(8000)
+
+    for name, arguments in (("mh-eval", eval_arguments), ("mh-prune scan", scan_arguments)):
+        def seconds_of(factor, size):
+            (tool, *options), shard = arguments(factor)
+            return bench.run_processes([bench.tools / tool, *options, "-q", "--threads", 1, checkpoint, shard], size)[0]
+
         def seconds(size):
-            tool, *options = command
-            arguments = [bench.tools / tool, *options, "-q", "--threads", 1, checkpoint, shard]
-            return {"s": bench.run_processes(arguments, size)[0]}
+            return {"s": seconds_of(repetitions_of(name, lambda factor: seconds_of(factor, 1)), size)}
 
         label = f"{name} by {SIZE} processes"
-        yield Comparison(label, [side_of_project(label, lambda: seconds(SIZE)), side_of_peer("one process", lambda: seconds(1))],
-                         lambda results: [TableRow(label, "s", results[label]["s"], results["one process"]["s"], 1.85, lower_is_better=True)])
+
+        def rows(results):
+            one_process = results["one process"]["s"]
+            yield TableRow(label, "s", results[label]["s"], one_process, 1.85, lower_is_better=True)
+            yield TableRow(f"{name} by one process, at least {MIN_SECONDS} s", "s", one_process, MIN_SECONDS, 1)
+
+        yield Comparison(label, [side_of_project(label, lambda: seconds(SIZE)), side_of_peer("one process", lambda: seconds(1))], rows)
 
 
 def trained_parameters(bench, toml, shard, *options):

@@ -1,5 +1,5 @@
-# Several processes train one model. Two processes give the same bits as one process with two micro-batches, also after a resume with
-# another number of processes. Only rank 0 writes files. A process that ends early or has another configuration ends the job.
+# Several processes train or fine-tune one model. Two processes give the same bits as one process with two micro-batches, also after a resume
+# with another number of processes. Only rank 0 writes files. A process that ends early, or has another configuration or data, ends the job.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 . "$ROOT/tests/cli/processes.sh"
 statuses=()  # set by wait_for_processes
@@ -61,10 +61,27 @@ for backbone in decoder xl; do
   expect 0 mh-train --threads 1 -q --resume --out changed-$backbone --set train.length=16u --set train.batch.micro_tokens=64
   in_processes 0 2 mh-train --threads 1 -q --resume --out changed-$backbone --set train.length=24u --set train.batch.micro_tokens=0
   same_run one-$backbone changed-$backbone
-  # Three processes add the gradients in another order than one process, so their losses differ by rounding.
-  in_processes 0 3 "${train[@]}" "${options[@]}" --out three-$backbone
+  # Three and four processes add the gradients in another order than one process, so their losses differ by rounding.
+  if [ "$backbone" = decoder ]; then
+    in_processes 0 3 "${train[@]}" --out three-$backbone
+  else
+    in_processes 0 4 "${train[@]}" "${options[@]}" --set train.length=8u --out three-$backbone
+    expect 0 mh-train --threads 1 -q --resume --out three-$backbone --set train.length=16u
+    in_processes 0 3 mh-train --threads 1 -q --resume --out three-$backbone --set train.length=24u
+  fi
   same_losses one-$backbone three-$backbone 9
 done
+
+# The same holds for fine-tuning. Processes without a stated number of threads divide the processors of the machine.
+if [ -n "$(command -v mh-finetune || true)" ]; then
+  finetune=(mh-finetune -q --init two-decoder/best.safetensors --train t.mhs --valid t.mhs --set train.length=4u --set train.batch.block=16
+    --set train.batch.tokens=128)
+  threads=$(python3 -c 'import os; print(max(1, len(os.sched_getaffinity(0)) // 2))')
+  expect 0 "${finetune[@]}" --threads "$threads" --set train.batch.micro_tokens=64 --out one-finetuned
+  in_processes 0 2 env -u OMP_NUM_THREADS "${finetune[@]}" --out two-finetuned
+  same_run one-finetuned two-finetuned
+  grep -q "\"threads\":$threads," two-finetuned/log.jsonl || fail "expected $threads threads in the log; found $(head -1 two-finetuned/log.jsonl)"
+fi
 
 # With more processes than rows, the processes without rows contribute zero gradients.
 expect 0 "${train[@]}" --set train.batch.tokens=32 --set train.batch.micro_tokens=16 --out two-rows
@@ -80,14 +97,17 @@ in_processes 0 2 mh-train --threads 1 -q --resume --out changed-streams --set tr
 in_processes 0 3 mh-train --threads 1 -q --resume --out changed-streams --set train.length=24u
 same_tensors two-streams/last.safetensors changed-streams/last.safetensors
 
-# A stop signal to any process saves the state once and ends all processes.
-start_processes 2 "${train[@]}" --set train.length=100000u --out stopped
-for _ in $(seq 100); do [ ! -f stopped/last.safetensors ] || break; sleep 0.1; done
-sleep 0.5
-kill -TERM "${pids[1]}"
-wait_for_processes
-[ "${statuses[*]}" = "143 143" ] || { cat err.*; fail "expected exit status 143 of both processes; found ${statuses[*]}"; }
-continue_run stopped
+# A stop signal to any process saves the state once, after the first save at the start, and ends all processes.
+for rank in 0 1; do
+  start_processes 2 mh-train --threads 1 -v --config c.toml --train t.mhs --set train.length=100000u --set train.checkpoint.every=0u --out stopped-$rank
+  for _ in $(seq 100); do [ ! -f stopped-$rank/last.safetensors ] || break; sleep 0.1; done
+  sleep 0.3
+  kill -TERM "${pids[rank]}"
+  wait_for_processes
+  [ "${statuses[*]}" = "143 143" ] || { cat err.*; fail "expected exit status 143 of both processes; found ${statuses[*]}"; }
+  [ "$(grep -o 'saved at update .*' err.0 | sed 's/.*: //' | tr '\n' ,)" = "start,stopped by a signal," ] || { cat err.0; fail "expected two saves"; }
+  continue_run stopped-$rank
+done
 
 # A killed process ends the other processes; the last saved state is complete.
 start_processes 2 "${train[@]}" --set train.length=100000u --set train.checkpoint.every=2u --out killed
@@ -101,12 +121,15 @@ sed -E 's/; \[.*(; [^;]*)$/\1/' err.0 > message  # without the message of Gloo, 
 record_error 1 message "rank 0 of 2 after SIGKILL of rank 1"
 continue_run killed
 
-# Refuses processes with different configurations, invalid variables of a launcher, such as a rank that is not below the number of processes,
+# Refuses processes with different configurations and shards of different content, invalid variables of a launcher, such as a rank that is not below the number of processes,
 # and standard input and --seeds in a job of several processes.
-start_processes 2 sh -c 'mh-train --threads 1 -q --config c.toml --train t.mhs --out refused --set train.lr=0.00$RANK'
+mkdir 0 1
+ln t.mhs 0
+tail -n +2 text | mh-prep lm --vocab v - -o 1/t.mhs 2>/dev/null
+start_processes 2 sh -c 'mh-train --threads 1 -q --config c.toml --train $RANK/t.mhs --out refused --set train.lr=0.00$RANK'
 wait_for_processes
 [ "${statuses[*]}" = "2 2" ] || { cat err.*; fail "expected exit status 2 of both processes; found ${statuses[*]}"; }
-record_error 2 err.0 "two processes with train.lr=0.000 and train.lr=0.001"
+record_error 2 err.0 "two processes with train.lr=0.000 and train.lr=0.001, and different shards"
 record_error 2 err.1 "the same, rank 1"
 RANK=2 WORLD_SIZE=2 expect 2 "${train[@]}" --out refused
 WORLD_SIZE=2 expect 2 "${train[@]}" --out refused

@@ -1,13 +1,20 @@
 // An optimiser whose state the processes of a job divide (train.shard = "optimizer"), and the exchange of shards.
+#include <atomic>
 #include <catch2/catch.hpp>
+#include <chrono>
+#include <set>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "fixtures/aten.h"
+#include "fixtures/peak_memory.h"
 #include "fixtures/processes.h"
 #include "fixtures/runs.h"
+#include "fixtures/skip.h"
 #include "train/checkpointer.h"
 #include "train/optimizer.h"
 #include "train/run_batches.h"
@@ -168,7 +175,7 @@ TEST_CASE("shard exchange: gathers shards of several element types through a sma
         const std::vector<int64_t> sizes{5, 1, 0, 23, 2};
         const OptimizerShards shards(sizes, group.size());
         ShardExchange exchange(group, buffer_bytes);
-        for (int pass = 0; pass < 2; ++pass) {  // the buffer is reused
+        for (int pass = 0; pass < 2; ++pass) {
           std::vector<ShardExchange::Values> values;
           std::vector<at::Tensor> expected;
           for (size_t i = 0; i < sizes.size(); ++i) {
@@ -195,6 +202,52 @@ TEST_CASE("shard exchange: gathers shards of several element types through a sma
           }
         }
       }));
+}
+
+TEST_CASE("shard exchange: the buffers, with the copies of Gloo, stay within their limit") {
+  if (!reset_peak_memory()) SKIP("peak memory cannot be reset on this system");
+  constexpr int64_t buffer_bytes = 32 << 20, num_elements = 16 << 20;
+  CHECK_NOTHROW(in_each_process(2, [&](const Group& group) {
+    const OptimizerShards shards({num_elements}, group.size());
+    const ShardExchange exchange(group, buffer_bytes);
+    const at::Tensor values = at::full({num_elements}, group.rank(), at::kFloat);
+    group.barrier();
+    if (group.is_main()) reset_peak_memory();
+    const int64_t initial_kb = peak_memory_kb();
+    group.barrier();
+    exchange.all_gather(shards, {{0, values}});
+    group.barrier();
+    require(values.sum().item<double>() == num_elements / 2, "wrong elements after all_gather()");
+    // Both processes are threads of this program. An operation of Gloo has 2 MiB of its own.
+    const bool is_within_limit = peak_memory_kb() - initial_kb <= (2 * buffer_bytes + (8 << 20)) / 1024;
+    require(!group.is_main() || is_within_limit, "too much memory in all_gather()");
+  }));
+}
+
+TEST_CASE("shard exchange: a long wait for rank 0 ends within the timeout of the group if rank 0 is stopped") {
+  const std::chrono::milliseconds timeout(1500);
+  std::string message;
+  std::atomic<bool> has_ended = false;
+  const auto start = std::chrono::steady_clock::now();
+  in_each_process(
+      2,
+      [&](const Group& group) {
+        if (group.is_main()) {
+          while (!has_ended) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+          return;
+        }
+        const OptimizerShards shards({1000}, group.size());
+        at::Tensor whole;
+        try {
+          gather_shards(group, shards, 0, at::ones({500}), std::chrono::hours(1), whole);
+        } catch (const Error& error) {
+          message = error.what();
+        }
+        has_ended = true;
+      },
+      timeout, std::set<int>{1});
+  CHECK_THAT(message, Catch::Contains("no heartbeat of rank 0"));
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(30));
 }
 
 TEST_CASE("sharded optimiser: a training state has the bytes of a state that is not sharded, and restores shards") {
