@@ -64,14 +64,14 @@ def repetitions_of(name, seconds):
 
 
 def evaluation(bench):
-    toml = "[model]\nlayers = 8\nwidth = 256\nffn = 1024\n[attention]\nheads = 8\n[train]\nbatch.block = 256\n"
+    toml = "[model]\nlayers = 8\nwidth = 256\nffn_dim = 1024\n[attention]\nheads = 8\n[train]\nbatch.sequence_length = 256\n"
     checkpoint = bench.make_checkpoint("scale", bench.make_shard(8000), toml)
 
     def eval_arguments(factor):
-        return ["mh-eval", "--block", 256], repeated_shard(bench, 8000, factor)
+        return ["mh-eval", "--sequence-length", 256], repeated_shard(bench, 8000, factor)
 
     def scan_arguments(factor):  # a batch has 16 blocks, so the processes share an even number of batches
-        return ["mh-prune", "scan", "--block", 256, "--blocks", 32 * factor], bench.make_shard(8000)
+        return ["mh-prune", "scan", "--sequence-length", 256, "--blocks", 32 * factor], bench.make_shard(8000)
 
     for name, arguments in (("mh-eval", eval_arguments), ("mh-prune scan", scan_arguments)):
         def seconds_of(factor, size):

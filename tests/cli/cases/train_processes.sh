@@ -74,7 +74,7 @@ done
 
 # The same holds for fine-tuning. Processes without a stated number of threads divide the processors of the machine.
 if [ -n "$(command -v mh-finetune || true)" ]; then
-  finetune=(mh-finetune -q --init two-decoder/best.safetensors --train t.mhs --valid t.mhs --set train.length=4u --set train.batch.block=16
+  finetune=(mh-finetune -q --init two-decoder/best.safetensors --train t.mhs --valid t.mhs --set train.length=4u --set train.batch.sequence_length=16
     --set train.batch.tokens=128)
   threads=$(python3 -c 'import os; print(max(1, len(os.sched_getaffinity(0)) // 2))')
   expect 0 "${finetune[@]}" --threads "$threads" --set train.batch.micro_tokens=64 --out one-finetuned
