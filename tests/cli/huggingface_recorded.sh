@@ -49,6 +49,8 @@ print(*(name for name in sys.argv[1:] if importlib.util.find_spec(name) is None)
     else lacking+="${lacking:+, }$missing${paths[i]:+ for ${names[i]}}"; fi
   done
 }
+# has_transformers: succeeds if find_transformers found a version of transformers.
+has_transformers() { [ ${#peer_paths[@]} -gt 0 ]; }
 # compare_with_transformers FOLDER…: each version of find_transformers computes from FOLDER.back the recorded outputs, and all numbers of
 # FOLDER.printed. Prints a last line "without …" if a version lacks something.
 compare_with_transformers() {
