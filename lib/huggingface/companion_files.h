@@ -1,5 +1,5 @@
-// Companions: parts of a Hugging Face folder besides the model and the vocabulary: settings of text generation, the chat
-// template, and special tokens such as the padding token. mh-convert stores them in the checkpoint
+// Companions: parts of a Hugging Face folder besides the model and the vocabulary: settings of text generation, the
+// chat template, and special tokens such as the padding token. mh-convert stores them in the checkpoint
 // (io::kHuggingFaceKey), so that a conversion back writes them again. Of these parts, multihead uses only the tokens
 // that end a generated text.
 #pragma once

@@ -17,11 +17,11 @@ std::unique_ptr<ByteBpeTokenizer> read_byte_bpe_folder(const std::string& folder
 std::unique_ptr<WordPieceTokenizer> read_wordpiece_folder(const std::string& folder);
 // Reads the tokenizer of a model folder of any family from the first of these files that the folder has:
 // tokenizer.json; tokenizer.model (SentencePiece); spiece.model (T5); vocab.txt (BERT); merges.txt with vocab.json
-// (GPT-2, OPT and Qwen 2, by tokenizer_class). A tokenizer of GPT-2 or BERT has the type byte-bpe or wordpiece, another tokenizer.json the type
-// tokenizer-json. For the latter, add_bos_token of tokenizer_config.json decides about the token in front of a text if
-// tokenizer_class is a Llama or Gemma tokenizer, and eos_token is the token after a text if the post-processor has
-// none. With tokenizer.model, bos_token precedes a text unless add_bos_token is false; another tokenizer_class must
-// state add_bos_token. Throws Error(input).
+// (GPT-2, OPT and Qwen 2, by tokenizer_class). A tokenizer of GPT-2 or BERT has the type byte-bpe or wordpiece, another
+// tokenizer.json the type tokenizer-json. For the latter, add_bos_token of tokenizer_config.json decides about the
+// token in front of a text if tokenizer_class is a Llama or Gemma tokenizer, and eos_token is the token after a text if
+// the post-processor has none. With tokenizer.model, bos_token precedes a text unless add_bos_token is false; another
+// tokenizer_class must state add_bos_token. Throws Error(input).
 std::unique_ptr<Tokenizer> read_tokenizer_folder(const std::string& folder);
 // Returns the tokenizer of the content of a tokenizer.json outside a folder. `name` is the name of the file in
 // messages.

@@ -342,7 +342,7 @@ TEST_CASE("a pruning curve by groups masks all heads of the groups with the lowe
   const auto text = make_text(50);
   const data::Text corpus = corpora::text_of(text, 0);
   data::ScoringOptions scoring_options;
-  scoring_options.block = 10;
+  scoring_options.sequence_length = 10;
   const AnalysisInput input{*model, corpus, corpus.resolve(scoring_options, *model)};
   for (const bool rerank : {false, true})
     for (const bool per_layer : {false, true}) {
