@@ -84,7 +84,16 @@ class T5 : public Architecture {
     read_ffn_form(config, result);
     // The tied output layer of T5 reads the hidden states times width^(-1/2); the output layer of T5 1.1 is not tied.
     // transformers 5 writes tie_word_embeddings = true for both, and the difference as a key of its own.
-    const bool scales_output = config.value("scale_decoder_outputs", result["model.tied"]);
+    bool scales_output = config.value("scale_decoder_outputs", result["model.tied"]);
+    if (std::string(family_.model_type) == "mt5" && result["model.tied"] == true) {
+      // transformers 5 writes tie_word_embeddings = true for mT5, whose output layer is not tied if the file has it.
+      if (!tensor_names.contains("lm_head.weight"))
+        refuse_input(config.path() + ": tie_word_embeddings",
+                     "false, or true with the tensor lm_head.weight, since only transformers 4 scales the output of a "
+                     "tied mT5",
+                     "true", "set model_type = t5, of which both versions scale the output");
+      scales_output = false;
+    }
     if (!scales_output && tensor_names.contains("lm_head.weight")) result["model.tied"] = false;
     result["model.output_scale"] = scales_output ? 1 / std::sqrt(static_cast<double>(width)) : 1.0;
     for (const char* kind : kBiasedKinds) {

@@ -43,7 +43,7 @@ TRANSLATORS = {
     "t5": ("T5", T5),
     "t5-gated": ("T5", T5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "d_kv": 8, "relative_attention_num_buckets": 16,
                              "relative_attention_max_distance": 20}),
-    "mt5": ("MT5", T5 | {"feed_forward_proj": "gated-silu", "tie_word_embeddings": True, "num_decoder_layers": 2}),
+    "mt5": ("MT5", T5 | {"feed_forward_proj": "gated-silu", "tie_word_embeddings": False, "num_decoder_layers": 2}),
 }
 
 

@@ -9,6 +9,7 @@ huggingface_recorded text > text
 mapfile -t all < <(recorded names)
 [ ${#all[@]} -ge 7 ] || fail "expected at least 7 folders; found ${#all[@]}"
 # Without MH_FULL: one folder of each family, converted back only for transformers, which reads the written folders.
+peer_paths=()
 find_transformers torch
 is_full=${MH_FULL:-}
 [ -n "$is_full" ] || all=(roberta-4 xlm-roberta-span-4 camembert-number-4 modernbert-4)

@@ -8,6 +8,7 @@ recorded() { python3 -B "$ROOT/tests/cli/huggingface_translators.py" "$@"; }
 mapfile -t all < <(recorded names)
 [ ${#all[@]} -ge 5 ] || fail "expected at least 5 folders; found ${#all[@]}"
 # Without MH_FULL: one folder of each family, converted back only for transformers, which reads the written folders.
+peer_paths=()
 find_transformers torch sentencepiece
 is_full=${MH_FULL:-}
 [ -n "$is_full" ] || all=(marian-4 mt5-4 t5-4)

@@ -179,6 +179,15 @@ TEST_CASE("T5 1.1 of transformers 5 is not tied, although its config.json states
   CHECK(s["model.output_scale"] == 1 / std::sqrt(32.0));
 }
 
+TEST_CASE("mT5 of transformers 5 is not tied, and a tied mT5, which both versions compute differently, is refused",
+          "[huggingface]") {
+  const std::string config = small_config("mt5", R"("tie_word_embeddings": true)");
+  const Settings s = settings_from("mt5", config, {"shared.weight", "lm_head.weight"});
+  CHECK(s.at("model.tied") == false);
+  CHECK(s.at("model.output_scale") == 1.0);
+  CHECK_THAT(refusal_message("mt5", config), Catch::Contains("config.json: tie_word_embeddings: expected false"));
+}
+
 TEST_CASE("settings of encoder-decoders without an equivalent are refused by their keys", "[huggingface]") {
   const std::map<std::string, std::string> marian_keys{{R"("encoder_ffn_dim": 64)", "encoder_ffn_dim"},
                                                        {R"("normalize_before": true)", "normalize_before"},
