@@ -1,9 +1,9 @@
-"""Compares a folder with tokenizer.model alone with the Python package `sentencepiece`: sentencepiece_parity.py PROGRAMS [MODEL…]
+"""Compares folders with tokenizer.model alone with the Python package `sentencepiece`: sentencepiece_parity.py PROGRAMS [MODEL…]
 
-MODEL is a SentencePiece model; without models, the models in the package mistral-common. The ids of the strings of wild_strings.py, line feeds
-included, must be equal to the ids of the package with its begin token.
+MODEL is a SentencePiece model; without models, the package trains BPE models of the form of Llama 2 and Mistral, and of Gemma (pieces across words,
+without a space in front of a text), and a Unigram model. The ids of the strings of wild_strings.py and of natural text, line feeds included, must be equal to
+the ids of the package with its begin token.
 """
-import importlib.util
 import pathlib
 import random
 import shutil
@@ -12,17 +12,26 @@ import sys
 
 import sentencepiece
 
-from wild_strings import strings
+from wild_strings import natural_lines, natural_texts, strings, training_lines
 
 programs = pathlib.Path(sys.argv[1])
 models = [pathlib.Path(path) for path in sys.argv[2:]]
-if not models:
-    data = pathlib.Path(importlib.util.find_spec("mistral_common").origin).parent / "data"
-    models = sorted(path for path in data.iterdir() if ".model." in path.name)
 random.seed(11)
-texts = strings()
+texts = strings() + natural_lines() + natural_texts()
+
+
+def train(name, **options):
+    """Trains a model that keeps all text, with a piece for each byte."""
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(training_lines() + natural_lines()), model_prefix=name, vocab_size=1500,
+                                             hard_vocab_limit=False, byte_fallback=True, normalization_rule_name="identity",
+                                             remove_extra_whitespaces=False, character_coverage=.99, minloglevel=2, **options)
+    return pathlib.Path(f"{name}.model")
+
+
+models = models or [train("llama", model_type="bpe", split_digits=True), train("gemma", model_type="bpe", split_by_whitespace=False, add_dummy_prefix=False),
+                    train("unigram", model_type="unigram", user_defined_symbols=["<tool>", "  "])]
 for model in models:
-    folder = pathlib.Path(model.name)
+    folder = pathlib.Path(f"{model.name}.folder")
     folder.mkdir()
     shutil.copyfile(model, folder / "tokenizer.model")
     processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
