@@ -64,8 +64,8 @@ kill -9 "$pid"; wait "$pid" 2>/dev/null || true
 [ -n "$(command -v mh-convert || true)" ] || skip "mh-convert is not built"
 mh-prep vocab -q --type byte-bpe --size 262 text -o pieces
 mh-prep lm -q --vocab pieces text -o pieces.mhs
-mh-train -q --train pieces.mhs --out gpt2 --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set model.positions=learned \
-  --set model.max_positions=16 --set model.scale_embedding=false --set model.activation=gelu-tanh --set train.batch.block=8 --set train.batch.tokens=32 --set train.length=1u
+mh-train -q --train pieces.mhs --out gpt2 --set model.layers=1 --set model.width=16 --set model.ffn_dim=16 --set attention.heads=2 --set model.positions=learned \
+  --set model.max_positions=16 --set model.scale_embedding=false --set model.activation=gelu-tanh --set train.batch.sequence_length=8 --set train.batch.tokens=32 --set train.length=1u
 convert="mh-convert -q --to huggingface gpt2/last.safetensors folder"
 start_with_fault rename:1:STOP $convert 2> stderr  # stops while it writes its temporary folder
 until grep -qs '^State:.T' /proc/$pid/status; do kill -0 "$pid" || fail "expected a stopped mh-convert; found: $(cat stderr)"; sleep 0.05; done

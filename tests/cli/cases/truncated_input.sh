@@ -44,7 +44,7 @@ seq 300000 > numbers
 mh-prep vocab -q --type byte numbers > bytes
 mh-prep lm -q --vocab bytes numbers -o long.mhs
 cp long.mhs short
-mh-train -q --train short --out cut --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.batch.block=16 \
+mh-train -q --train short --out cut --set model.layers=1 --set model.width=16 --set model.ffn_dim=16 --set attention.heads=2 --set train.batch.sequence_length=16 \
   --set train.batch.tokens=256 --set train.length=1000000u --set train.checkpoint.every=4u --set train.log_every=1u > out 2> err &
 pid=$!
 for _ in $(seq 1200); do ! grep -qs '"update":8,' cut/log.jsonl || break; sleep 0.05; done
