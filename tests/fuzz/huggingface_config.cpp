@@ -18,11 +18,14 @@ namespace {
 constexpr const char* kNames[] = {"generation_config.json", "special_tokens_map.json", "chat_template.jinja",
                                   "tokenizer_config.json"};
 
-// Adds the companions to the files of a folder that mh-convert writes.
-void add_to_new_folder(const std::string& companions) {
-  io::Json config = {{"eos_token_id", 1}, {"pad_token_id", nullptr}};
-  std::map<std::string, std::string> files{{"tokenizer_config.json", "{}"}, {"special_tokens_map.json", "{}"}};
-  huggingface::add_companions(companions, "checkpoint", config, files);
+// Reads the companions as the metadata of a checkpoint: for generation, and for a folder that mh-convert writes.
+void check_companions(const std::string& companions, size_t size) {
+  fuzz::check(size, fuzz::kTextFactor, [&] { huggingface::end_token_ids(companions, "checkpoint"); });
+  fuzz::check(size, fuzz::kTextFactor, [&] {
+    io::Json config = {{"eos_token_id", 1}, {"pad_token_id", nullptr}};
+    std::map<std::string, std::string> files{{"tokenizer_config.json", "{}"}, {"special_tokens_map.json", "{}"}};
+    huggingface::add_companions(companions, "checkpoint", config, files);
+  });
 }
 
 }  // namespace
@@ -54,9 +57,10 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   });
   huggingface::unsupported_part(huggingface::name_in_text_part(config_text));  // as the name of a tensor
   const std::string& folder = fuzz::memory_folder(kNames, std::span(texts).subspan(1));
-  fuzz::check(size, fuzz::kTextFactor, [&] {
-    add_to_new_folder(huggingface::read_companions(folder, io::JsonConfig(config_text, "config.json")));
-  });
-  fuzz::check(size, fuzz::kTextFactor, [&] { add_to_new_folder(config_text); });  // as metadata of a checkpoint
+  std::string companions;
+  fuzz::check(size, fuzz::kTextFactor,
+              [&] { companions = huggingface::read_companions(folder, io::JsonConfig(config_text, "config.json")); });
+  check_companions(companions, size);
+  check_companions(config_text, size);
   return 0;
 }
