@@ -415,10 +415,10 @@ TEST_CASE("with any option of modern decoders, a model without some heads or gro
     INFO(c.name);
     Model full("decoder", "", c.toml);
     const auto check_cut = [&](const analysis::HeadSet& heads) {
-      const KeptHeadsByLayer kept_heads =
+      const RemainingHeadsByLayer remaining_heads =
           analysis::heads_after_pruning(*full.model, heads, SideSelection::whole, "test");
-      const auto expected = masked_hidden_states(*full.model, kept_heads);
-      const auto pruned = analysis::prune_heads(full.config, *full.model, kept_heads);
+      const auto expected = masked_hidden_states(*full.model, remaining_heads);
+      const auto pruned = analysis::prune_heads(full.config, *full.model, remaining_heads);
       CHECK(pruned.model->parameters().num_trainable_elements() < full.model->parameters().num_trainable_elements());
       check_close(hidden_states(*pruned.model), expected);
     };
