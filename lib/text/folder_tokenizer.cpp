@@ -211,7 +211,9 @@ class FolderReader {
       const std::string token = configured_token("bos_token");
       settings.begin_piece = token.empty() ? kEndOfText : token;
     }
-    return std::make_unique<JsonTokenizer>(tokenizer_json_of_merges(is_qwen2), folder_, settings);
+    const std::string json = tokenizer_json_of_merges(is_qwen2);
+    pieces_.clear(), ids_.clear();  // releases memory before the tokenizer takes memory
+    return std::make_unique<JsonTokenizer>(json, folder_, settings);
   }
 
   // Returns the content of the tokenizer.json that transformers makes from vocab.json, merges.txt and the added tokens
