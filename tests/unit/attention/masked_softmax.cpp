@@ -91,7 +91,8 @@ TEST_CASE("a sink is a further key, whose probability and gradient are left out 
         const at::Tensor expected =
             at::softmax(at::cat({exponents.masked_fill(~visible, -INFINITY), further_key}, -1), -1).narrow(-1, 0, s);
         (expected * r).sum().backward();
-        RC_ASSERT(agree(p, expected, num_roundings(s) + 1));
+        // Relative to 1, since all probabilities are small if the sink is large.
+        RC_ASSERT(agree(p, expected, num_roundings(s) + 1, 1));
         RC_ASSERT((p.masked_select(~visible.expand(p.sizes())) == 0).all().item<bool>());
         const double sum_bound = rounding::bound(type, type, num_roundings(s) + 1, 1);
         RC_ASSERT((p.sum(-1) <= 1 + sum_bound).all().item<bool>());
