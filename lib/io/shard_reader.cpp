@@ -131,8 +131,8 @@ ShardFile::ShardFile(const std::string& path) : file_(path) {
                     str("a frame of ", count_of(compressed_bytes, "byte")));
     const uint32_t magic = load32(data + offset);
     if (bytes > 0) {
-      const bool follows_tokens = frames_.empty() || offset == tokens_end.file_offset;
-      if (magic != kZstdMagic || has_trailer || !follows_tokens || bytes > kMaxFrameBytes ||
+      const bool has_lengths = lengths_end_ > 0;  // frames of sequence lengths follow all frames of tokens
+      if (magic != kZstdMagic || has_trailer || has_lengths || bytes > kMaxFrameBytes ||
           bytes % header_.token_bytes != 0)
         throw_damaged(name(), offset, "a frame of tokens",
                       "a frame that begins with " + quote_first_bytes(data + offset, 8));
