@@ -59,15 +59,16 @@ def read_sections(path):
 
 
 def mask_numbers(text):
-    """Returns `text` with # in place of fingerprints and numbers, which may depend on the machine."""
+    """Returns `text` with # in place of fingerprints, numbers, temporary folders and the host of a process, which may depend on the machine."""
+    text = re.sub(r"/tmp/tmp\w+", "/tmp/#", re.sub(r"(: process \d+ on )[^;\n]+;", r"\1#;", text))
     return re.sub(r"-?\bnan\b|\b[0-9a-f]{16,}\b|\d+([.,:]\d+)*(e[-+]?\d+)?", "#", text)
 
 
 def distinct_commands(failed_commands, previous=""):
     """Returns a part of a section of errors.txt: each failed command of a tool or data script once, without the commands in `previous`
-    and without the lines that zstd and SentencePiece's trainer print, which depend on their versions."""
+    and without the lines that zstd, pip and SentencePiece's trainer print, which depend on their versions."""
     # A command starts with a line "$ …" and ends with "exit status N".
-    commands, previous_commands = (re.findall(r"^\$ .*?^exit status \d\n", re.sub(r"^(mh-prep: SentencePiece|zstd): .*\n", "", text, flags=re.MULTILINE),
+    commands, previous_commands = (re.findall(r"^\$ .*?^exit status \d\n", re.sub(r"^(mh-prep: SentencePiece|zstd|ERROR|WARNING): .*\n", "", text, flags=re.MULTILINE),
                                               flags=re.MULTILINE | re.DOTALL) for text in (failed_commands, previous))
     names = "|".join(["mh-[a-z]+", *(re.escape(script.name) for script in sorted((root / "data_scripts").glob("*")))])
     distinct = {mask_numbers(command): command for command in reversed(commands) if re.search(rf"^({names}): ", command, flags=re.MULTILINE)}
