@@ -502,7 +502,7 @@ TEST_CASE("vocab.json and merges.txt without tokenizer.json are read by the clas
   CHECK(read(tokens)->serialize() == tokenizer->serialize());
   CHECK_THROWS_WITH(read(R"("tokenizer_class": "RobertaTokenizer", )" + tokens),
                     Catch::Contains("tokenizer_class: expected GPT2Tokenizer, GPT2TokenizerFast, Qwen2Tokenizer") &&
-                        Catch::Contains("found RobertaTokenizer; copy tokenizer.json"));
+                        Catch::Contains("found RobertaTokenizer; add the tokenizer.json"));
   write("config.json", R"({"tokenizer_class": "CodeGenTokenizer"})");
   CHECK_THROWS_WITH(read(tokens), Catch::Contains("found CodeGenTokenizer"));
   CHECK_THROWS_WITH(read_byte_bpe_folder(folder.path.string()), Catch::Contains("found CodeGenTokenizer"));
