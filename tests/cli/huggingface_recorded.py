@@ -1,7 +1,7 @@
 """Records outputs of small models of transformers, for tests that compare with the record and need neither PyTorch nor transformers:
 
 huggingface_recorded.py text                 prints the lines of text whose tokens are recorded
-huggingface_recorded.py update FILE VALUES   replaces keys of a JSON file by those of the JSON object VALUES
+huggingface_recorded.py update FILE VALUES   sets keys of a JSON file to the values in the JSON object VALUES
 
 huggingface_recorded.py record               writes the folders of the installed version of transformers to tests/cli/recorded
 huggingface_recorded.py weights FOLDER CHANGE…   writes model.safetensors from tensors.txt; a CHANGE is NAME=NEW (renames a tensor),

@@ -75,7 +75,7 @@ TEST_CASE("a draw depends only on its position and the ratios of the weights", "
   for (int64_t k = 0; k < 1000; ++k) CHECK(small.at(k) == large.at(k));
 }
 
-TEST_CASE("shares divide a number of streams by the largest remainder", "[mixtures]") {
+TEST_CASE("streams are divided among shards by the largest remainder", "[mixtures]") {
   CHECK(Shares({0.5, 0.3, 0.2}).divide(10) == std::vector<int64_t>{5, 3, 2});
   CHECK(Shares({1, 1, 1}).divide(8) == std::vector<int64_t>{3, 3, 2});
   CHECK(Shares({5, 3, 1}).divide(4) == std::vector<int64_t>{2, 1, 1});  // 2.22, 1.33, 0.44
