@@ -38,6 +38,7 @@ constexpr milliseconds kAnswerMargin{2000};
 // Maximum time for which rank 0 serves the store after an error, so that the other processes can read why the job
 // cannot start.
 constexpr milliseconds kRefusalWait{5000};
+constexpr const char* kNoAnswer = "no answer";  // of the key-value store within the time limit
 
 // The properties of a process that the process writes to the store.
 struct ProcessDescription {
@@ -116,7 +117,10 @@ StorePtr open_store(const Launch& launch, milliseconds timeout) {
       throw Error(Exit::failed,
                   Problem{"MASTER_PORT", "a port at which rank 0 can listen",
                           str("port ", launch.port, ": ", first_line_of(error)), "set MASTER_PORT to a free port"});
-    throw Error(Exit::failed, store_problem(launch, timeout, first_line_of(error)));
+    // c10d's time limit and that of call_within() can end in either order, so both give the same message.
+    const std::string message = first_line_of(error);
+    throw Error(Exit::failed,
+                store_problem(launch, timeout, message.find("timed out") == std::string::npos ? message : kNoAnswer));
   }
   // A store of torchrun also holds the keys of torchrun, of earlier attempts of the same job, and of earlier programs
   // that its workers ran. The prefix has no job id, so that processes of two jobs with the same port find each other
@@ -262,9 +266,8 @@ Membership join(const Launch& launch, const std::string& build, milliseconds tim
   // Silences c10d, which logs every failed attempt to connect; join() throws an error instead.
   FLAGS_caffe2_log_level = 3;
   const Deadline deadline(timeout);
-  const auto store =
-      answer_within<StorePtr>(timeout + kAnswerMargin, store_problem(launch, timeout, "a connection without an answer"),
-                              [launch, timeout] { return open_store(launch, timeout); });
+  const auto store = answer_within<StorePtr>(timeout + kAnswerMargin, store_problem(launch, timeout, kNoAnswer),
+                                             [launch, timeout] { return open_store(launch, timeout); });
   const bool is_on_gpu = device_use.device.is_cuda();
   const ProcessDescription own_description{launch.rank, launch.size,      launch.job,  is_on_gpu ? "a GPU" : "a CPU",
                                            build,       processor_list(), machine_id()};
