@@ -1,0 +1,350 @@
+#!/usr/bin/env python3
+"""Reads archives of public corpora. corpus.sh calls this program; it needs Python 3.8 and no packages.
+
+usage: corpus.py archive FILE SUM MIRROR URL | corpus.py members ARCHIVE FOLDER MEMBER=NAME… | corpus.py python PACKAGE==VERSION…
+corpus.sh describes the three commands. MH_SCRIPT: name of the calling script, which starts each message. Exit status: 0, or 1 after an error.
+"""
+import collections
+import contextlib
+import fcntl
+import filecmp
+import hashlib
+import http.client
+import importlib.metadata
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import urllib.error
+import urllib.request
+import zipfile
+import zlib
+
+CHUNK = 1 << 20  # bytes
+# Control characters and characters that reorder text, which a file name may contain.
+CONTROLS = re.compile("[\\0-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+class Fault(Exception):
+    """An error whose text states what was expected, what was found, and what to do."""
+
+
+class SourceFault(Exception):
+    """A source that cannot be read to its end."""
+
+
+def log(message):
+    """Prints a message of one line on stderr, with escaped control characters."""
+    text = CONTROLS.sub(lambda match: ascii(match[0])[1:-1], message)
+    print(f"{os.environ.get('MH_SCRIPT', 'corpus.py')}: {text}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def writing(path):
+    """Turns an error of the file system into a Fault that names `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise Fault(f"{error.filename or path}: expected a writable file; found: {error.strerror}; free disk space or choose another folder") from None
+
+
+def copy(source, target, path):
+    """Copies a stream to the file `target`, named `path`, and returns the number of bytes. Raises SourceFault if reading fails."""
+    num_bytes = 0
+    while True:
+        try:
+            chunk = source.read(CHUNK)
+        except (OSError, EOFError, http.client.HTTPException, tarfile.TarError, zipfile.BadZipFile, zlib.error) as error:
+            raise SourceFault(str(error) or type(error).__name__) from None
+        if not chunk:
+            return num_bytes
+        with writing(path):
+            target.write(chunk)
+        num_bytes += len(chunk)
+
+
+# Archives ---------------------------------------------------------------------------------------------------------------------------
+
+def wanted_sums(text):
+    """Returns the pairs (kind, value) of "sha256:…,bytes:…"."""
+    sums = [item.partition(":")[::2] for item in text.split(",") if item]
+    for kind, value in sums:
+        if kind not in ("sha256", "sha1", "md5", "bytes") or not value:
+            raise Fault(f"expected sums of the kinds sha256, sha1, md5 and bytes; found {kind}:{value}; correct the script")
+    return sums
+
+
+def actual_sum(path, kind):
+    if kind == "bytes":
+        return str(os.path.getsize(path))
+    digest = hashlib.new(kind)
+    with open(path, "rb") as file:
+        for chunk in iter(lambda: file.read(CHUNK), b""):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def wrong_sum(path, sums):
+    """Returns "expected …; found …" for the first sum that differs, or ""."""
+    for kind, value in sums:
+        found = actual_sum(path, kind)
+        if found != value.lower():
+            return f"expected {kind} {value}; found {found}"
+    return ""
+
+
+def read_mirror(mirrored, part, path):
+    """Writes the content of a file of the mirror, decompressed if its name ends in .zst."""
+    if not mirrored.endswith(".zst"):
+        try:
+            source = open(mirrored, "rb")
+        except OSError as error:
+            raise Fault(f"{mirrored}: expected a readable file; found: {error.strerror}; correct its permissions") from None
+        with source:
+            copy(source, part, path)
+        return
+    try:
+        process = subprocess.Popen(["zstd", "-dcq", mirrored], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    except FileNotFoundError:
+        raise Fault("expected the program zstd; found none on the PATH; install the package zstd") from None
+    with process:
+        copy(process.stdout, part, path)
+    if process.returncode != 0:
+        raise Fault(f"expected a zstd file; found another format in {mirrored}; delete this file or download it again")
+
+
+def open_source(url, start):
+    """Opens the content of `url`, a local path or file:// or https://, at byte `start` if possible. Returns (stream, the byte at which it begins,
+    the number of bytes that follow or None)."""
+    local = urllib.request.url2pathname(url[len("file://"):]) if url.startswith("file://") else url
+    if "://" not in local:
+        file = open(local, "rb")
+        start = min(start, os.path.getsize(local))
+        file.seek(start)
+        return file, start, os.path.getsize(local) - start
+    # Some hosts refuse the user agent of urllib.
+    request = urllib.request.Request(url, headers={"User-Agent": "multihead-data-scripts", **({"Range": f"bytes={start}-"} if start else {})})
+    response = urllib.request.urlopen(request, timeout=60)
+    length = response.headers.get("Content-Length")
+    return response, start if response.status == 206 else 0, int(length) if length else None
+
+
+def download(url, part, path):
+    """Appends the rest of the content of `url` to the file `part`, or writes all of it if the server cannot start within the content."""
+    start = os.fstat(part.fileno()).st_size
+    try:
+        source, first, length = open_source(url, start)
+    except urllib.error.HTTPError as error:
+        if error.code == 416 and start:  # no bytes follow the present ones
+            return
+        raise SourceFault(f"HTTP status {error.code}") from None
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        raise SourceFault(getattr(reason, "strerror", None) or str(reason)) from None
+    with source:
+        with writing(path):
+            part.truncate(first)
+        num_bytes = copy(source, part, path)
+    if length is not None and num_bytes < length:
+        raise SourceFault(f"the end after {first + num_bytes} of {first + length} bytes")
+
+
+def fetch_archive(path, sums, mirrored, url):
+    """Writes the archive to `path`.part and renames this file when its sums are correct. After a broken download with known sums the file stays,
+    and the next call continues it."""
+    name, part_path = os.path.basename(path), path + ".part"
+    with writing(part_path):
+        part = open(part_path, "ab")
+    keep = False
+    with part:
+        try:
+            fcntl.flock(part, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise Fault(f"{name}: expected one download at a time; found another process that writes {part_path}; wait for this process") from None
+        try:
+            resumed = os.path.getsize(part_path) > 0 and bool(sums) and not mirrored
+            if not resumed:
+                with writing(part_path):
+                    part.truncate(0)
+            while True:
+                try:
+                    if mirrored:
+                        read_mirror(mirrored, part, part_path)
+                    else:
+                        download(url, part, part_path)
+                except SourceFault as fault:
+                    with writing(part_path):
+                        part.flush()
+                    keep = bool(sums) and not mirrored and os.path.getsize(part_path) > 0
+                    advice = "; a second call continues the download" if keep else ""
+                    raise Fault(f"{name}: expected the archive in the mirror MH_DATA or from {mirrored or url}; found: {fault}; pass another URL (file:// for "
+                                f"a copy of your own) or set MH_DATA to the folder of the mirror{advice}") from None
+                with writing(part_path):
+                    part.flush()
+                fault = wrong_sum(part_path, sums)
+                if not (fault and resumed):
+                    break
+                resumed = False  # the bytes that were present belong to another file
+                with writing(part_path):
+                    part.truncate(0)
+            if fault:
+                raise Fault(f"{name}: {fault} in {mirrored or url}; download from another URL, or replace the file in the mirror MH_DATA")
+            with writing(path):
+                os.replace(part_path, path)
+        finally:
+            if not keep and os.path.exists(part_path):
+                os.remove(part_path)
+
+
+def archive(path, sum_text, mirror, url):
+    sums = [] if os.environ.get("MH_TEST_SUMS") == "none" else wanted_sums(sum_text)
+    if os.path.isfile(path) and not wrong_sum(path, sums):
+        log(f"{os.path.basename(path)}: present, not downloaded again")
+        return
+    data = os.environ.get("MH_DATA", "")
+    mirrored = next((file for file in (os.path.join(data, mirror), os.path.join(data, mirror + ".zst")) if data and mirror and os.path.isfile(file)), "")
+    fetch_archive(path, sums, mirrored, url)
+    if not sums:
+        log(f"{os.path.basename(path)}: sha256 {actual_sum(path, 'sha256')}, without a published sum to compare with")
+
+
+# Members of archives ----------------------------------------------------------------------------------------------------------------
+
+def open_archive(path):
+    """Yields the pairs (name, stream, size) of the files in a zip or tar archive. The stream of a pair is read before the next pair."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as file:
+            for member in file.infolist():
+                if not member.is_dir():
+                    yield member.filename, lambda member=member: file.open(member), member.file_size
+        return
+    with tarfile.open(path, "r|*") as file:
+        for member in file:
+            if member.isfile():
+                yield member.name, lambda member=member: file.extractfile(member), member.size
+
+
+def write_member(source, size, path):
+    """Writes a member to `path`; a file with the same content keeps its time of modification, so that newer files made from it stay valid."""
+    with writing(path):
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        part = tempfile.NamedTemporaryFile(dir=os.path.dirname(path) or ".", prefix=os.path.basename(path) + ".part.", delete=False)
+    try:
+        with part:
+            num_bytes = copy(source, part, path)
+            if num_bytes != size:
+                raise SourceFault(f"a member of {size} bytes that ends after {num_bytes} bytes")
+            with writing(path):
+                part.flush()
+        with writing(path):
+            if not (os.path.isfile(path) and filecmp.cmp(part.name, path, shallow=False)):
+                os.chmod(part.name, 0o666 & ~UMASK)
+                os.replace(part.name, path)
+    finally:
+        if os.path.exists(part.name):
+            os.remove(part.name)
+
+
+def members(path, folder, *pairs):
+    names = collections.defaultdict(list)  # member -> names of the files
+    for pair in pairs:
+        member, _, name = pair.rpartition("=")
+        names[member].append(name)
+    others, short = [], os.path.basename(path)
+    try:
+        with open(path, "rb"):
+            pass
+        for member, open_member, size in open_archive(path):
+            member = re.sub(r"^(\./)+", "", member)
+            if member not in names:
+                others.append(member)
+                continue
+            first, *copies = names.pop(member)
+            with open_member() as source:
+                write_member(source, size, os.path.join(folder, first))
+            for name in copies:
+                with open(os.path.join(folder, first), "rb") as source:
+                    write_member(source, size, os.path.join(folder, name))
+            if not names:
+                return
+    except (SourceFault, EOFError, OSError, tarfile.TarError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
+        text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise Fault(f"{short}: expected a complete zip or tar archive; found: {text}; delete {path} and download it again") from None
+    examples = f"{len(others)} others, such as {', '.join(others[:3])}" if others else "no others"
+    raise Fault(f"{short}: expected the member {next(iter(names))}; found {examples}; pass the archive that the script names")
+
+
+# Python packages --------------------------------------------------------------------------------------------------------------------
+
+def is_installed(package):
+    name, _, version = package.partition("==")
+    try:
+        return importlib.metadata.version(name) == version
+    except importlib.metadata.PackageNotFoundError:
+        return False
+
+
+def install(packages, folder):
+    """Installs the packages from PyPI to `folder`, which appears when it is complete."""
+    part = tempfile.mkdtemp(prefix="part.", dir=os.path.dirname(folder))
+    try:
+        pip = [sys.executable, "-m", "pip"]
+        if subprocess.run([*pip, "--version"], capture_output=True, check=False).returncode != 0:
+            subprocess.run([sys.executable, "-m", "venv", f"{part}/venv"], capture_output=True, check=False)
+            pip = [f"{part}/venv/bin/pip"]
+        command = [*pip, "install", "--quiet", "--disable-pip-version-check", "--retries", "1", "--timeout", "10", "--target", f"{part}/packages", *packages]
+        try:
+            result = subprocess.run(command, capture_output=True, text=True, check=False)
+            found, status = ([line for line in result.stderr.splitlines() if line.startswith("ERROR")] or ["pip failed"])[-1], result.returncode
+        except OSError as error:
+            found, status = f"pip: {error.strerror}", 1
+        if status != 0:
+            raise Fault(f"expected the Python packages {' '.join(packages)} from PyPI; found: {found.removeprefix('ERROR: ')}; connect to the network, or run "
+                        f"pip install {' '.join(packages)} for {sys.executable}")
+        with writing(folder):
+            os.rename(f"{part}/packages", folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def python(*packages):
+    """Prints a PYTHONPATH with the packages."""
+    path = os.environ.get("PYTHONPATH", "")
+    if all(map(is_installed, packages)):
+        print(path)
+        return
+    cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache"), "multihead")
+    key = hashlib.sha256(" ".join([*sorted(packages), sys.version.split()[0]]).encode()).hexdigest()[:16]
+    folder = os.path.join(cache, f"python-{key}")
+    with writing(cache):
+        os.makedirs(cache, exist_ok=True)
+        lock = open(f"{folder}.lock", "w", encoding="utf-8")
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not os.path.isdir(folder):
+            with writing(cache):
+                install(packages, folder)
+    print(folder + (f":{path}" if path else ""))
+
+
+def main():
+    commands = {"archive": archive, "members": members, "python": python}
+    try:
+        commands[sys.argv[1]](*sys.argv[2:])
+    except Fault as fault:
+        log(str(fault))
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # runs the finally clauses, which remove incomplete files
+    UMASK = os.umask(0)
+    os.umask(UMASK)
+    sys.exit(main())
