@@ -26,7 +26,7 @@ void AttentionDump::observe_probabilities(const attention::LayerSpec& layer_spec
 
 void AttentionDump::write(ByteSink& sink, const std::map<std::string, std::string>& metadata) const {
   model::CheckpointTensors tensors;
-  for (const auto& [layer, pass_matrices] : matrices_) tensors.add(layer.second, at::cat(pass_matrices));
+  for (const auto& [layer, pass_matrices] : matrices_) tensors.add(layer.second, nn::cat(pass_matrices));
   io::write_checkpoint(sink, tensors.views(), {metadata.begin(), metadata.end()});
 }
 

@@ -27,7 +27,7 @@ KeyDistances key_distances(const Mask& mask, int64_t num_queries, int64_t num_ke
     result.key_ranges.push_back({range.first_key, range.num_keys, num_distances});
     num_distances += count;
   }
-  result.distances = distances.size() == 1 ? distances[0] : at::cat(distances);
+  result.distances = distances.size() == 1 ? distances[0] : nn::cat(distances);
   return result;
 }
 
@@ -39,7 +39,7 @@ at::Tensor gather_by_distance(const at::Tensor& x_by_distance, const std::vector
     x.push_back(x_by_distance.narrow(1, range.first_row, num_queries + range.num_keys - 1)
                     .unfold(1, range.num_keys, 1)
                     .flip(1));
-  return x.size() == 1 ? x[0] : at::cat(x, -1);
+  return x.size() == 1 ? x[0] : nn::cat(x, -1);
 }
 
 }  // namespace mh::attention

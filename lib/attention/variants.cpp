@@ -17,7 +17,7 @@ at::Tensor Variants::repeat(const at::Tensor& x) const {
   std::vector<at::Tensor> copies{x};
   for (int64_t v = num_groups; v < count; ++v)
     copies.push_back(groups[source_groups.empty() ? 0 : source_groups[static_cast<size_t>(v)]]);
-  return at::cat(copies);
+  return nn::cat(copies);
 }
 
 void Variants::repeat_inputs(Context& c) const {

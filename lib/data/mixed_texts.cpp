@@ -163,13 +163,13 @@ Batch MixedTextBatches::load(int64_t update, const MicroBatch& micro_batch) {
     } else {
       const Batch head = load_rows(text, rows, rows[0].length),
                   tail = load_rows(text, continuations, continuations[0].length);
-      tokens.push_back(at::cat({head.input.tokens, tail.input.tokens}, 1));
+      tokens.push_back(nn::cat({head.input.tokens, tail.input.tokens}, 1));
       lengths.push_back(head.input.lengths.decoder + tail.input.lengths.decoder);
-      targets.push_back(at::cat({head.targets, tail.targets}, 1));
+      targets.push_back(nn::cat({head.targets, tail.targets}, 1));
     }
     first = next;
   }
-  return {{at::cat(tokens), {}, attention::Lengths(at::cat(lengths))}, at::cat(targets)};
+  return {{nn::cat(tokens), {}, attention::Lengths(nn::cat(lengths))}, nn::cat(targets)};
 }
 
 std::string MixedTextBatches::describe_rows(int64_t update) {

@@ -81,7 +81,7 @@ class AdaptiveOutput : public OutputLayer {
           nn::linear(project(hidden, b), w.tables[b], w.bias(b)).to(at::kFloat).narrow(-1, 0, num_scored_entries(b));
       log_p.push_back(at::log_softmax(scores, -1) + head_log_p.narrow(-1, class_of(b), 1));
     }
-    return at::cat(log_p, -1).narrow(-1, 0, vocabulary_size_);
+    return nn::cat(log_p, -1).narrow(-1, 0, vocabulary_size_);
   }
 
   // Returns the cross-entropy of the head, in which a target in a tail is replaced by the class of the tail, plus the
@@ -144,10 +144,10 @@ class AdaptiveOutput : public OutputLayer {
   Weights weights() const {
     Weights w;
     w.tables = values_of(tables_, bands_);
-    w.head = at::cat({w.tables[0], class_weight_->value()});
+    w.head = nn::cat({w.tables[0], class_weight_->value()});
     if (biases_.empty()) return w;
     w.biases = values_of(biases_, bands_);
-    w.head_bias = at::cat({w.biases[0], class_bias_->value()});
+    w.head_bias = nn::cat({w.biases[0], class_bias_->value()});
     return w;
   }
 

@@ -158,7 +158,7 @@ at::Tensor Block::attention_output(Sublayer& sublayer, const SublayerState& stat
   if (!inputs.encoder_states.defined()) {
     key_input = query_input;
     if (memory.defined()) {
-      key_input = at::cat({memory, x}, 1);
+      key_input = nn::cat({memory, x}, 1);
       if (const NormLayer* norm = norm_before(sublayer.norms); norm != nullptr) {
         key_input = (*norm)(key_input);
         query_input = key_input.narrow(1, memory.size(1), x.size(1));

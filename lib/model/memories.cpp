@@ -53,7 +53,7 @@ NamedTensors memory_tensors(const std::vector<Memories>& memories) {
     std::vector<at::Tensor> inputs;
     inputs.reserve(memories.size());
     for (const Memories& memory : memories) inputs.push_back(memory.layers[l].inputs);
-    tensors.emplace_back(tensor_name(l, "inputs"), at::cat(inputs));
+    tensors.emplace_back(tensor_name(l, "inputs"), nn::cat(inputs));
   }
   return tensors;
 }

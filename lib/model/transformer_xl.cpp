@@ -135,7 +135,7 @@ class TransformerXl : public LanguageModel {
       layer.cache.retain_last(memory_limit);
     } else {
       at::Tensor inputs =
-          layer.inputs.defined() && memory_limit > length ? at::cat({layer.inputs, x.detach()}, 1) : x.detach();
+          layer.inputs.defined() && memory_limit > length ? nn::cat({layer.inputs, x.detach()}, 1) : x.detach();
       const auto num_positions = static_cast<int64_t>(positions.size());
       layer.inputs = num_positions > 0 ? inputs.narrow(1, inputs.size(1) - num_positions, num_positions) : at::Tensor();
     }

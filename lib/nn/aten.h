@@ -4,14 +4,12 @@
 #pragma once
 
 #include <ATen/Context.h>
-#include <ATen/TensorIndexing.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_softmax_backward_data.h>
 #include <ATen/ops/addcmul.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/bmm.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/cdist.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/cross_entropy_loss.h>
@@ -64,3 +62,11 @@
 #include <ATen/ops/xlogy.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+
+namespace mh::nn {
+
+// Returns the concatenation of tensors along `axis`, like at::cat. A call of at::cat itself needs
+// <ATen/core/IListRef.h>, which costs g++ 0.7 s per source file.
+at::Tensor cat(at::TensorList tensors, int64_t axis = 0);
+
+}  // namespace mh::nn

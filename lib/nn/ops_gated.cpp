@@ -78,7 +78,7 @@ struct GatedActivation : torch::autograd::Function<GatedActivation> {
     const int64_t size = x.size(-1) / 2;
     if (!has_cpu_kernel(x)) {
       const at::Tensor gate = x.narrow(-1, 0, size), up = x.narrow(-1, size, size);
-      return {at::cat({activation_gradient(dy * up, gate, kind), dy * activation(gate, kind)}, -1), {}};
+      return {nn::cat({activation_gradient(dy * up, gate, kind), dy * activation(gate, kind)}, -1), {}};
     }
     at::Tensor dx = at::empty_like(x);
     dispatch_element_type(x, [&](auto element) {

@@ -144,7 +144,7 @@ at::Tensor product_in_chunks(const at::Tensor& x, const at::Tensor& weight, cons
           x.narrow(0, first, count), *std::lower_bound(chunk_sizes.begin(), chunk_sizes.end(), count));
     }
   });
-  return num_chunks == 1 ? results[0] : at::cat(results);
+  return num_chunks == 1 ? results[0] : nn::cat(results);
 }
 
 // Returns the exact sizes of a weight among a few numbers of rows. The order of oneDNN's additions depends on the shape
@@ -198,7 +198,7 @@ bool can_pack_weights(at::ScalarType type) {
 }
 
 at::Tensor concatenate_rows(at::TensorList tensors) {
-  return tensors.empty() ? at::Tensor() : tensors.size() == 1 ? tensors[0] : at::cat(tensors);
+  return tensors.empty() ? at::Tensor() : tensors.size() == 1 ? tensors[0] : nn::cat(tensors);
 }
 
 at::Tensor concatenate_values(ParameterRefs parameters) {

@@ -87,7 +87,7 @@ UpdateStep::Result UpdateStep::forward_backward(const TrainingPass& pass, const 
   if (!group_.is_single()) {
     const int64_t num_flags = static_cast<int64_t>(kStopSignals.size());
     const at::Tensor totals =
-        at::cat({losses, at::full({1}, sums.num_targets, at::kDouble), at::zeros({num_flags}, at::kDouble)});
+        nn::cat({losses, at::full({1}, sums.num_targets, at::kDouble), at::zeros({num_flags}, at::kDouble)});
     distributed::set_stop_flag(totals.narrow(0, 3, num_flags));
     group_.sum(totals);
     losses = totals.narrow(0, 0, 2);

@@ -36,7 +36,7 @@ struct SplitProjection : torch::autograd::Function<SplitProjection> {
     }
     std::vector<at::Tensor> joined_gradients;
     for (const at::Tensor& g : gradients) joined_gradients.push_back(join_heads(g));
-    return {at::cat(joined_gradients, -1), {}};
+    return {nn::cat(joined_gradients, -1), {}};
   }
 };
 

@@ -33,7 +33,7 @@ class SpanHead : public OutputLayer {
 
   at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const override {
     const SpanTargets span = span_targets(hidden, targets);
-    return at::cat({span.target_log_p() * span.target_positions.ge(0), at::zeros_like(span.lengths, at::kFloat)}, 1);
+    return nn::cat({span.target_log_p() * span.target_positions.ge(0), at::zeros_like(span.lengths, at::kFloat)}, 1);
   }
 
  private:

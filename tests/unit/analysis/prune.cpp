@@ -3,6 +3,7 @@
 // prune, by importance or as LAYER:HEAD.
 #include "analysis/prune.h"
 
+#include <ATen/TensorIndexing.h>
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
 
@@ -119,7 +120,7 @@ void check_pruned(SingleLayer& full, SingleLayer& pruned, const Sizes& sizes) {
     mask.causal = true;
     CHECK(close(pruned(x, x, mask), full(x, x, mask)));
     mask.offset = sizes.keys;
-    const at::Tensor memory_and_x = at::cat({m, x}, 1);
+    const at::Tensor memory_and_x = nn::cat({m, x}, 1);
     if (capabilities.supports_memory) CHECK(close(pruned(x, memory_and_x, mask), full(x, memory_and_x, mask)));
   }
   if (!capabilities.supports_incremental_decoding || kind == AttentionKind::encoder_self) return;
@@ -338,13 +339,13 @@ TEST_CASE("pruning copies the parameters of remaining heads bit for bit and remo
   };
   using at::indexing::Slice;
   const at::Tensor q = full_parameter(".query.weight");
-  check_pruned_parameter(".query.weight", at::cat({q.narrow(0, 0, dk), q.narrow(0, 3 * dk, dk)}));
-  check_pruned_parameter(".key.bias", at::cat({full_parameter(".key.bias").narrow(0, 0, dk),
+  check_pruned_parameter(".query.weight", nn::cat({q.narrow(0, 0, dk), q.narrow(0, 3 * dk, dk)}));
+  check_pruned_parameter(".key.bias", nn::cat({full_parameter(".key.bias").narrow(0, 0, dk),
                                                full_parameter(".key.bias").narrow(0, 3 * dk, dk)}));
   check_pruned_parameter(".value.weight", select(full_parameter(".value.weight"), {Slice(dv, 4 * dv)}));
   check_pruned_parameter(".output.weight", full_parameter(".output.weight").narrow(1, 2 * dv, dv));
   check_pruned_parameter(".output.bias", full_parameter(".output.bias"));
-  check_pruned_parameter(".mixer.matrix", at::cat({full_parameter(".mixer.matrix").narrow(0, 0, 1),
+  check_pruned_parameter(".mixer.matrix", nn::cat({full_parameter(".mixer.matrix").narrow(0, 0, 1),
                                                    full_parameter(".mixer.matrix").narrow(0, 3, 1)})
                                               .narrow(1, 1, 3));
   check_pruned_parameter(".mixer.query.weight", full_parameter(".mixer.query.weight").narrow(0, 1, 3));

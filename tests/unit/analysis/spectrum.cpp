@@ -390,7 +390,7 @@ TEST_CASE("spectra of attention, logits and mixing matrices follow from the obse
     const MatrixRecorder recorder = record_matrices(*model, true);
     const double bound = rounding::pass_bound(*model, 6);
     // 45 tokens in blocks of 6: the last block has 3 tokens and is left out of the spectra.
-    const auto full_blocks = [](const std::vector<at::Tensor>& passes) { return at::cat(passes).narrow(0, 0, 7); };
+    const auto full_blocks = [](const std::vector<at::Tensor>& passes) { return nn::cat(passes).narrow(0, 0, 7); };
     const auto attention_source = collect_spectra(*model, "attention");
     REQUIRE(attention_source->entries().size() == 2);
     const SpectraEntry& entry = *attention_source->entries()[1];
@@ -432,7 +432,7 @@ TEST_CASE("with any option of modern decoders, spectra of attention, logits and 
     const attention::LayerSpec& spec = model->attention_layers()[1]->layer_spec();
     const MatrixRecorder recorder = record_matrices(*model, true);
     const double bound = rounding::pass_bound(*model, 6);
-    const auto full_blocks = [](const std::vector<at::Tensor>& passes) { return at::cat(passes).narrow(0, 0, 7); };
+    const auto full_blocks = [](const std::vector<at::Tensor>& passes) { return nn::cat(passes).narrow(0, 0, 7); };
     check_mean_ranks(*collect_spectra(*model, "attention")->entries()[1], full_blocks(recorder.p), bound);
     check_mean_ranks(*collect_spectra(*model, "logits")->entries()[1], full_blocks(recorder.logits), bound);
     const auto product = collect_spectra(*model, "output-value");
@@ -553,7 +553,7 @@ TEST_CASE("an attention dump holds the attention matrices of the sampled blocks 
   sink->close();
   const io::Checkpoint file(folder.file("p.safetensors"));
   REQUIRE(file.tensors().size() == 2);
-  const at::Tensor expected = at::cat(recorder.p).contiguous();
+  const at::Tensor expected = nn::cat(recorder.p).contiguous();
   REQUIRE(file.find("decoder.layers.1.self")->shape == std::vector<int64_t>({7, 3, 6, 6}));
   const auto* data = static_cast<const float*>(file.data("decoder.layers.1.self"));
   CHECK(std::equal(data, data + expected.numel(), expected.const_data_ptr<float>()));

@@ -643,7 +643,7 @@ TEST_CASE("spectra of logits and mixing matrices equal plain loops, and can be r
     for (const auto& entry : before_mixing->entries())
       check_spectra(*entry, recorder.before_mixing[entry->name], bound);
     for (const auto& entry : mixing->entries()) {
-      const at::Tensor matrices = at::cat(recorder.mixing_matrices[entry->name]).to(at::kDouble);  // (positions, h, h)
+      const at::Tensor matrices = nn::cat(recorder.mixing_matrices[entry->name]).to(at::kDouble);  // (positions, h, h)
       CHECK(entry->spectra.num_blocks() == matrices.size(0));
       CHECK(!entry->spectra.has_varying_size());
       CHECK(numbers::error(entry->mean_matrix, matrices.mean(0)) <= bound * numbers::max_abs(matrices));
@@ -691,7 +691,7 @@ TEST_CASE("the expert report of an encoder counts source words by sentence, with
     REQUIRE(report.layers.size() == 7);
     CHECK(report.has_source_tokens);
     for (const LayerGates& layer : report.layers) {
-      const at::Tensor g = at::cat(recorder.gates.at(prefix_of(layer.kind, layer.layer)));
+      const at::Tensor g = nn::cat(recorder.gates.at(prefix_of(layer.kind, layer.layer)));
       INFO(name_of(layer.kind) << " " << layer.layer);
       CHECK(layer.is_per_position == (layer.kind != AttentionKind::encoder_self));
       CHECK(layer.num_units == g.size(0));

@@ -148,7 +148,7 @@ TEST_CASE("layers and memories after a layer with variants process the rows of a
       std::vector<at::Tensor> outputs;
       for (const at::Tensor& tokens : segments)
         outputs.push_back(model->hidden(model::Input{tokens}, {}, memory.get(), observer));
-      return at::cat(outputs, 1);
+      return nn::cat(outputs, 1);
     };
     // The chain of roundings passes through the model once for each segment, since a segment reads earlier segments
     // through the memory. As in layers::LayerRounding, errors of logits grow by the largest logit; the scales are at

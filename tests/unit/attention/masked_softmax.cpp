@@ -89,7 +89,7 @@ TEST_CASE("a sink is a further key, whose probability and gradient are left out 
         const at::Tensor exponents = sigsoftmax ? exact_logits + at::log_sigmoid(exact_logits) : exact_logits;
         const at::Tensor further_key = exact_sinks.view({1, h, 1, 1}).expand({b, h, t, 1});
         const at::Tensor expected =
-            at::softmax(at::cat({exponents.masked_fill(~visible, -INFINITY), further_key}, -1), -1).narrow(-1, 0, s);
+            at::softmax(nn::cat({exponents.masked_fill(~visible, -INFINITY), further_key}, -1), -1).narrow(-1, 0, s);
         (expected * r).sum().backward();
         // Relative to 1, since all probabilities are small if the sink is large.
         RC_ASSERT(agree(p, expected, num_roundings(s) + 1, 1));

@@ -211,7 +211,7 @@ void check_causal_self(const Combination& c) {
   check_causality(*l, x, x, mask, sizes.queries / 2);
   const Capabilities capabilities = l->layer->capabilities();
   if (capabilities.supports_memory) {
-    const at::Tensor m = at::cat({normal({sizes.rows, sizes.keys - sizes.queries, sizes.width}, sizes.seed + 1), x}, 1);
+    const at::Tensor m = nn::cat({normal({sizes.rows, sizes.keys - sizes.queries, sizes.width}, sizes.seed + 1), x}, 1);
     mask.offset = sizes.keys - sizes.queries;
     check_rows(*l, x, m, mask);
     check_causality(*l, x, m, mask, sizes.queries / 2);

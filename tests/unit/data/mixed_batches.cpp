@@ -236,7 +236,7 @@ TEST_CASE("mixtures: the rows of two or three processes together are the rows of
         for (const auto& own_batches : process_batches)
           for (const auto& micro_batch : own_batches->micro_batches(u))
             targets.push_back(own_batches->load(u, micro_batch).targets);
-        CHECK(at::equal(at::cat(targets), all->load(u, {0, 7}).targets));
+        CHECK(at::equal(nn::cat(targets), all->load(u, {0, 7}).targets));
         CHECK(process_batches[0]->shard_epochs(u) == all->shard_epochs(u));
       }
       CHECK(process_batches[0]->shard_shares() == all->shard_shares());

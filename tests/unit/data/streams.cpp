@@ -246,8 +246,8 @@ TEST_CASE("memories load into micro-batches of another size; mismatched or damag
       CHECK_FALSE(loaded[0].layers[l].inputs.defined());
       continue;
     }
-    CHECK(at::equal(at::cat({loaded[0].layers[l].inputs, loaded[1].layers[l].inputs}),
-                    at::cat({saved[0].layers[l].inputs, saved[1].layers[l].inputs, saved[2].layers[l].inputs})));
+    CHECK(at::equal(nn::cat({loaded[0].layers[l].inputs, loaded[1].layers[l].inputs}),
+                    nn::cat({saved[0].layers[l].inputs, saved[1].layers[l].inputs, saved[2].layers[l].inputs})));
   }
   auto is_refused = [&](int64_t num_rows, int64_t capacity, int64_t width) {
     try {

@@ -91,7 +91,7 @@ TEST_CASE("group: all_gather() returns the tensors of all processes, in the orde
           for (int rank = 0; rank < size; ++rank) expected.push_back(at::full({length}, 3 * rank + 1, type));
           const at::Tensor all = at::zeros({size * length}, type);
           group.all_gather(expected[group.rank()], all);
-          if (!at::equal(all, at::cat(expected))) throw std::runtime_error("wrong tensors");
+          if (!at::equal(all, nn::cat(expected))) throw std::runtime_error("wrong tensors");
         }
       });
 }

@@ -208,7 +208,7 @@ TEST_CASE("an encoder-decoder with norms around sublayers or on their outputs ma
       state->reorder(at::tensor(std::vector<int64_t>{0, 0, 1, 1}, at::kLong));
       const at::Tensor rows = at::tensor(std::vector<int64_t>{0, 0, 1, 1}, at::kLong),
                        next_tokens = random_tokens(4, 1, 30, 3);
-      const Input longer_input{at::cat({input.tokens.narrow(1, 0, 1).index_select(0, rows), next_tokens}, 1),
+      const Input longer_input{nn::cat({input.tokens.narrow(1, 0, 1).index_select(0, rows), next_tokens}, 1),
                                input.source.index_select(0, rows)};
       CHECK(rounding::passes_agree(*model, model->hidden(Input{next_tokens}, {}, state.get()),
                                    model->hidden(longer_input, {}).narrow(1, 1, 1), 6));

@@ -240,7 +240,7 @@ TEST_CASE("incremental decoding of an encoder-decoder with reordered rows equals
     const at::Tensor rows = at::tensor({2, 1, 2}, at::kLong);
     state->reorder(rows);
     const at::Tensor next_tokens = random_tokens(3, 1, 30, 12);
-    const Input longer_input{at::cat({input.tokens.index_select(0, rows).narrow(1, 0, 4), next_tokens}, 1),
+    const Input longer_input{nn::cat({input.tokens.index_select(0, rows).narrow(1, 0, 4), next_tokens}, 1),
                              input.source.index_select(0, rows),
                              {{}, input.lengths.encoder.index_select(0, rows)}};
     CHECK(rounding::passes_agree(*model, model->logits(model->hidden(model::Input{next_tokens}, {}, state.get())),
@@ -249,7 +249,7 @@ TEST_CASE("incremental decoding of an encoder-decoder with reordered rows equals
     const at::Tensor swapped_rows = at::tensor({2, 1, 0}, at::kLong);
     state->reorder(swapped_rows);
     const at::Tensor last_tokens = random_tokens(3, 1, 30, 13);
-    const Input longest_input{at::cat({longer_input.tokens.index_select(0, swapped_rows), last_tokens}, 1),
+    const Input longest_input{nn::cat({longer_input.tokens.index_select(0, swapped_rows), last_tokens}, 1),
                               longer_input.source.index_select(0, swapped_rows),
                               {{}, longer_input.lengths.encoder.index_select(0, swapped_rows)}};
     CHECK(rounding::passes_agree(*model, model->logits(model->hidden(model::Input{last_tokens}, {}, state.get())),

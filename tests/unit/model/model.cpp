@@ -106,7 +106,7 @@ TEST_CASE("incremental decoding equals one forward pass for pairwise combination
     // After a reorder, each row of the decoding state continues the row from which it was copied.
     state->reorder(at::tensor({2, 0}, at::kLong));
     at::Tensor next_tokens = random_tokens(2, 1, 30, 5);
-    at::Tensor longer_tokens = at::cat({x.index_select(0, at::tensor({2, 0}, at::kLong)), next_tokens}, 1);
+    at::Tensor longer_tokens = nn::cat({x.index_select(0, at::tensor({2, 0}, at::kLong)), next_tokens}, 1);
     CHECK(rounding::passes_agree(*model, model->logits(model->hidden(model::Input{next_tokens}, {}, state.get())),
                                  model->logits(model->hidden(model::Input{longer_tokens}, {})).narrow(1, 11, 1), 12));
   }

@@ -102,7 +102,7 @@ at::Tensor hidden_by_segments(LanguageModel& model, const at::Tensor& x, const s
     first += n;
   }
   CHECK(state.length() == first);
-  return at::cat(segments, 1);
+  return nn::cat(segments, 1);
 }
 
 }  // namespace
@@ -213,7 +213,7 @@ TEST_CASE("reordered rows of a decoding state continue as their source rows", "[
     state->reorder(old_rows);
     CHECK(
         agree(*model, model->hidden(model::Input{next_tokens}, {}, state.get()),
-              model->hidden(model::Input{at::cat({x.index_select(0, old_rows), next_tokens}, 1)}, {}).narrow(1, 7, 1)));
+              model->hidden(model::Input{nn::cat({x.index_select(0, old_rows), next_tokens}, 1)}, {}).narrow(1, 7, 1)));
   }
 }
 
@@ -389,7 +389,7 @@ TEST_CASE("a layer attends to its memory at the true positions after skipped upd
     mask.causal = true;
     mask.offset = 8;
     mask.key_positions = at::tensor(positions, at::kLong);
-    at::Tensor z = input + attention.forward(input, at::cat({memory, input}, 1), mask, {});
+    at::Tensor z = input + attention.forward(input, nn::cat({memory, input}, 1), mask, {});
     auto parameter = [&](const char* name) {
       return model->parameters().find(str("decoder.layers.0.", name))->master();
     };

@@ -78,8 +78,8 @@ TEST_CASE("linear over several parameters is exact within rounding, in training 
       INFO(num_rows << " rows, bf16 " << bf16);
       const at::Tensor x = at::randn({num_rows, 3, 32});
       const auto joint_linear = [&] { return nn::linear(x, {weight_a, nullptr, weight_b}, {bias_a, nullptr, bias_b}); };
-      const at::Tensor weight = at::cat({weight_a->value(), weight_b->value()}),
-                       bias = at::cat({bias_a->value(), bias_b->value()});
+      const at::Tensor weight = nn::cat({weight_a->value(), weight_b->value()}),
+                       bias = nn::cat({bias_a->value(), bias_b->value()});
       const at::Tensor exact = at::linear(x.to(at::kDouble), weight.to(at::kDouble), bias.to(at::kDouble)),
                        composed = at::linear(x.to(weight.scalar_type()), weight, bias.to(weight.scalar_type()));
       const auto excess_error = [&](const at::Tensor& actual, const at::Tensor& composed_result,

@@ -99,7 +99,7 @@ TEST_CASE("error of gated_activation and its gradient is at most twice the error
     const at::Tensor gate = x.narrow(1, 0, size).to(at::kDouble), up = x.narrow(1, size, size).to(at::kDouble),
                      gradient = dy.to(at::kDouble);
     const std::string problem = numbers::find_excess_error(
-        actual, expected, exact, type, {gate * up, at::cat({gradient * up * 2, gradient * gate}, 1)});
+        actual, expected, exact, type, {gate * up, nn::cat({gradient * up * 2, gradient * gate}, 1)});
     RC_LOG() << "activation " << static_cast<int>(kind) << ": " << problem << "\n";
     RC_ASSERT(problem.empty());
     RC_ASSERT(rounding::agree(exact[0], by_loops(x, kind), 20, max_abs(gate * up)));
@@ -138,7 +138,7 @@ TEST_CASE("gradients of gated_activation equal central differences of plain loop
 TEST_CASE("a gated activation with a constant gate is linear in the other half", "[ops]") {
   const at::Tensor up = at::randn({6, 50});
   const auto with_gate = [&](double gate, const at::Tensor& values, Activation kind) {
-    return nn::gated_activation(at::cat({at::full_like(values, gate), values}, 1), kind);
+    return nn::gated_activation(nn::cat({at::full_like(values, gate), values}, 1), kind);
   };
   for (const Activation kind : {Activation::none, Activation::relu}) CHECK(with_gate(1, up, kind).equal(up));
   for (const Activation kind : kActivations) {
@@ -185,8 +185,8 @@ TEST_CASE("large gates pass or block the other half, and NaN stays in its elemen
     for (const auto type : {at::kFloat, at::kBFloat16})
       for (const double gate : {40.0, 1000.0, 1e6}) {
         INFO("activation " << static_cast<int>(kind) << ", " << type << ", gate " << gate);
-        const at::Tensor ones = at::ones({1, 20}).to(type), x = leaf(at::cat({ones * gate, ones}, 1)),
-                         minus_x = leaf(at::cat({ones * -gate, ones}, 1));
+        const at::Tensor ones = at::ones({1, 20}).to(type), x = leaf(nn::cat({ones * gate, ones}, 1)),
+                         minus_x = leaf(nn::cat({ones * -gate, ones}, 1));
         // Of all activations, SiLU approaches 0 most slowly: |x σ(-x)| <= x e^-x, and its slope is at most (1 + x)
         // e^-x. The factor 2 is larger than the errors of the exponential and of rounding to bf16.
         const double blocked_bound = 2 * (1 + gate) * std::exp(-gate);
@@ -194,7 +194,7 @@ TEST_CASE("large gates pass or block the other half, and NaN stays in its elemen
         CHECK(y.detach().equal(ones * gate));
         CHECK(max_abs(blocked.detach()) <= blocked_bound);
         y.sum().backward(), blocked.sum().backward();
-        CHECK(x.grad().equal(at::cat({ones, ones * gate}, 1)));
+        CHECK(x.grad().equal(nn::cat({ones, ones * gate}, 1)));
         CHECK(max_abs(minus_x.grad()) <= blocked_bound);
       }
   for (const Activation kind : kActivations) {

@@ -272,8 +272,8 @@ TEST_CASE("a key/value cache equals index_select and concatenation after any seq
       cache.reorder(order);
       const at::Tensor new_k = at::randn({order.numel(), 2, 1, 3}), new_v = at::randn({order.numel(), 2, 1, 4});
       cache.append(new_k, new_v);
-      expected_k = at::cat({expected_k.index_select(0, order), new_k}, 2);
-      expected_v = at::cat({expected_v.index_select(0, order), new_v}, 2);
+      expected_k = nn::cat({expected_k.index_select(0, order), new_k}, 2);
+      expected_v = nn::cat({expected_v.index_select(0, order), new_v}, 2);
       RC_ASSERT(at::equal(cache.keys_and_values().first, expected_k));
       RC_ASSERT(at::equal(cache.keys_and_values().second, expected_v));
     }

@@ -119,7 +119,7 @@ TEST_CASE("regularisers ignore padding in value and gradient", "[regularisers]")
     } else {
       std::vector<at::Tensor> rows;
       for (int64_t b = 0; b < 3; ++b) rows.push_back(x.detach()[b].narrow(0, 0, lengths[static_cast<size_t>(b)]));
-      expected = value_of(at::cat(rows).unsqueeze(0).requires_grad_(), at::Tensor()).item<double>();
+      expected = value_of(nn::cat(rows).unsqueeze(0).requires_grad_(), at::Tensor()).item<double>();
     }
     // The value with padding and the reference are both computed in fp32.
     CHECK(value_with_padding.item<double>() ==

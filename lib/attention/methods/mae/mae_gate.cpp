@@ -160,8 +160,8 @@ at::Tensor ExpertGate::causal_means(const Context& c, const at::Tensor& query_ma
     at::Tensor memory_mask = length_mask(c.mask.key_lengths, memory_length, x.device());
     at::Tensor memory_weights = memory_mask.defined() ? memory_mask.to(at::kFloat).unsqueeze(-1)
                                                       : at::ones({x.size(0), memory_length, 1}, x.options());
-    x = at::cat({memory_mask.defined() ? m * memory_weights : m, x}, 1);
-    token_weights = at::cat({memory_weights, token_weights}, 1);
+    x = nn::cat({memory_mask.defined() ? m * memory_weights : m, x}, 1);
+    token_weights = nn::cat({memory_weights, token_weights}, 1);
   }
   if (c.stage_states != nullptr) {
     auto& [latest_inputs, latest_weights] = c.stage_states->get<LatestInputs>();
@@ -170,8 +170,8 @@ at::Tensor ExpertGate::causal_means(const Context& c, const at::Tensor& query_ma
       const int64_t num_latest_inputs = latest_inputs.size(1), num_past_positions = c.num_keys - num_queries;
       const int64_t num_reused =
           is_self_attention ? std::min(num_latest_inputs, num_past_positions) : num_latest_inputs;
-      x = at::cat({latest_inputs.narrow(1, num_latest_inputs - num_reused, num_reused), x}, 1);
-      token_weights = at::cat({latest_weights.narrow(1, num_latest_inputs - num_reused, num_reused), token_weights}, 1);
+      x = nn::cat({latest_inputs.narrow(1, num_latest_inputs - num_reused, num_reused), x}, 1);
+      token_weights = nn::cat({latest_weights.narrow(1, num_latest_inputs - num_reused, num_reused), token_weights}, 1);
     }
     const int64_t n = x.size(1), num_retained = window > 0 ? std::min(window - 1, n) : n;
     latest_inputs = x.detach().narrow(1, n - num_retained, num_retained);

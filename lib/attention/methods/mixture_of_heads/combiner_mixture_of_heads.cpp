@@ -73,7 +73,7 @@ class MixtureOfHeads : public GatedCombiner {
       const at::Tensor a = 2 * at::softmax(nn::linear(x, balance_weight_->value(), {}), -1);
       const at::Tensor shared_weights = at::softmax(router_logits.narrow(-1, 0, options_.shared_heads), -1) *
                                         static_cast<double>(options_.shared_heads);
-      w = at::cat({shared_weights * a.narrow(-1, 0, 1), w * a.narrow(-1, 1, 1)}, -1);
+      w = nn::cat({shared_weights * a.narrow(-1, 0, 1), w * a.narrow(-1, 1, 1)}, -1);
     }
     return show_gates(c, original_heads_.select_remaining_heads(w));
   }

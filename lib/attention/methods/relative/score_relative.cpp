@@ -122,7 +122,7 @@ class RelativeScore : public Score {
       num_rows += count;
     }
     relative_positions.u = content_bias_->value(), relative_positions.v = position_bias_->value();
-    relative_positions.r = embeddings.size() == 1 ? embeddings[0] : at::cat(embeddings, 1);
+    relative_positions.r = embeddings.size() == 1 ? embeddings[0] : nn::cat(embeddings, 1);
   }
 
   void score(Context& c) override {
@@ -149,7 +149,7 @@ class RelativeScore : public Score {
                                at::matmul(query_factor, distance_factor.transpose(-1, -2)));
       }
     }
-    c.logits = range_logits.size() == 1 ? range_logits[0] : at::cat(range_logits, -1);
+    c.logits = range_logits.size() == 1 ? range_logits[0] : nn::cat(range_logits, -1);
   }
 
  private:
@@ -214,7 +214,7 @@ class RelativeScore : public Score {
     at::Tensor frequencies =
         at::exp(at::arange(width / 2, options) * (-2 * std::log(10000.0) / static_cast<double>(width)));
     at::Tensor angles = distances.unsqueeze(1) * frequencies;
-    return at::cat({angles.sin(), angles.cos()}, 1).to(at::kFloat).to(device);
+    return nn::cat({angles.sin(), angles.cos()}, 1).to(at::kFloat).to(device);
   }
 
   RelativeOptions options_;

@@ -320,7 +320,7 @@ TEST_CASE(
         REQUIRE(l.layer->describe_path(true) == "fused");
         const int64_t num_queries = 40, memory_length = 23;
         const at::Tensor x = numbers::normal({2, num_queries, 32}, 8),
-                         m = at::cat({numbers::normal({2, memory_length, 32}, 9), x}, 1);
+                         m = nn::cat({numbers::normal({2, memory_length, 32}, 9), x}, 1);
         attention::Mask mask;
         mask.causal = true, mask.offset = memory_length, mask.window = window;
         if (has_gaps) {

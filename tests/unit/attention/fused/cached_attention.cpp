@@ -81,7 +81,7 @@ TEST_CASE("cached_attention equals attention to contiguous keys after any reorde
     const int num_steps = *rc::gen::inRange(1, 90);
     for (int step = 0; step < num_steps; ++step) {
       const at::Tensor q = random_tensor(kv_heads * group_size, 1), new_k = random_heads(1), new_v = random_heads(1);
-      k = at::cat({k, new_k}, 2), v = at::cat({v, new_v}, 2);
+      k = nn::cat({k, new_k}, 2), v = nn::cat({v, new_v}, 2);
       set_key_range(k.size(2), spec);
       const int action = *rc::gen::inRange(0, 12);
       if (action == 0) {
@@ -135,7 +135,7 @@ TEST_CASE("head_mixing_decode_cpu equals head_mixing_cpu on contiguous keys afte
     for (int step = 0; step < num_steps; ++step) {
       const at::Tensor q = random_heads(heads, 1, dk), new_k = random_heads(heads, 1, dk),
                        new_v = random_heads(value_heads, 1, dv);
-      k = at::cat({k, new_k}, 2), v = at::cat({v, new_v}, 2);
+      k = nn::cat({k, new_k}, 2), v = nn::cat({v, new_v}, 2);
       set_key_range(k.size(2), spec);
       const at::Tensor m =
           *rc::gen::arbitrary<bool>() ? at::randn({heads, value_heads}) : at::randn({num_rows, 1, heads, value_heads});

@@ -34,7 +34,7 @@ at::Tensor attention_by_query(const at::Tensor& q, const at::Tensor& k, const at
                         std::sqrt(static_cast<double>(q.size(3)));
     rows.push_back(at::matmul(at::softmax(logits, -1), v.narrow(2, 0, num_visible_keys)));
   }
-  return at::cat(rows, 2);
+  return nn::cat(rows, 2);
 }
 
 at::Tensor composed_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal) {

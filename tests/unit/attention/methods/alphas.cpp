@@ -62,7 +62,7 @@ TEST_CASE("alphas equal to a permutation matrix permute the heads of the output 
   const auto blocks = l["output.weight"].chunk(3, 1);
   std::vector<at::Tensor> permuted(3);
   for (size_t i = 0; i < 3; ++i) permuted[static_cast<size_t>(source[i])] = blocks[i];
-  plain_layer.set("output.weight", at::cat(permuted, 1));
+  plain_layer.set("output.weight", nn::cat(permuted, 1));
   CHECK(rounding_of(l, x, x).agree(l(x, x, {}), plain_layer(x, x, {})));
 }
 

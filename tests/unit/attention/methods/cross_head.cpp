@@ -37,7 +37,7 @@ void permute(Layer& l, const std::vector<std::string>& names, const std::vector<
     auto blocks = p->master().chunk(heads.heads, heads.axis);
     std::vector<at::Tensor> permuted;
     for (int64_t source : order) permuted.push_back(blocks[static_cast<size_t>(source)]);
-    p->master().copy_(at::cat(permuted, heads.axis));
+    p->master().copy_(nn::cat(permuted, heads.axis));
   }
 }
 

@@ -755,11 +755,11 @@ TEST_CASE("micro-batches draw the same MAE experts as the whole batch, independe
       at::Tensor batch_output = l.forward(x, causal_mask(), training_context(2, true));
       at::Tensor first_output = l.forward(x.narrow(0, 0, 2), causal_mask(), training_context(2, true)),
                  second_output = l.forward(x.narrow(0, 2, 4), causal_mask(), training_context(2, true, 2));
-      CHECK(rounding.agree(at::cat({first_output, second_output}), batch_output, scale));
+      CHECK(rounding.agree(nn::cat({first_output, second_output}), batch_output, scale));
       CHECK(!rounding.agree(l.forward(x.narrow(0, 2, 4), causal_mask(), training_context(2, true)), second_output,
                             scale));
       // The draw of a position does not depend on the padded length.
-      at::Tensor padded_x = at::cat({x, at::ones({6, 3, 8})}, 1);
+      at::Tensor padded_x = nn::cat({x, at::ones({6, 3, 8})}, 1);
       if (std::string(unit) == "position")
         CHECK(rounding.agree(l.forward(padded_x, causal_mask(), training_context(2, true)).narrow(1, 0, 5),
                              batch_output, scale));
@@ -824,7 +824,7 @@ TEST_CASE("the MAE gates of several processes have the statistics, outputs and g
     outputs[rank] = run(*process_layers[rank], first_rows[rank], counts[rank], &group, rank == 2);
   });
   const int64_t num_roundings = 15 + 3 + layers::kElementwiseRoundings;
-  CHECK(rounding::agree(at::cat({outputs[0], outputs[1]}), whole_output, 8 * num_roundings));
+  CHECK(rounding::agree(nn::cat({outputs[0], outputs[1]}), whole_output, 8 * num_roundings));
   for (const char* name : {"gate.norm.mean", "gate.norm.variance"}) {
     CHECK(rounding::agree((*process_layers[0])[name], whole_layer[name], num_roundings));
     for (size_t rank = 1; rank < 3; ++rank) CHECK(at::equal((*process_layers[rank])[name], (*process_layers[0])[name]));
@@ -954,7 +954,7 @@ TEST_CASE("incremental decoding with MAE excludes padding from the gates, like o
       l.forward(x.narrow(1, mask.offset, step), mask, {}, &step_recorder, &cache);
       gates.push_back(step_recorder.g);
     }
-    at::Tensor step_gates = at::cat(gates, 1);
+    at::Tensor step_gates = nn::cat(gates, 1);
     for (int64_t b = 0; b < 3; ++b) {
       const int64_t n = lengths[static_cast<size_t>(b)];
       CHECK(gates_agree(l, step_gates[b].narrow(0, 0, n), full_recorder.g[b].narrow(0, 0, n), 12));
@@ -984,7 +984,7 @@ TEST_CASE("permuting the heads and the experts accordingly leaves the output of 
     if (p.traits().head_axes.empty()) continue;
     const nn::HeadAxis& heads = p.traits().head_axes[0];
     auto blocks = p.master().chunk(heads.heads, heads.axis);
-    p.master().copy_(at::cat({blocks[2], blocks[0], blocks[1]}, heads.axis));
+    p.master().copy_(nn::cat({blocks[2], blocks[0], blocks[1]}, heads.axis));
   }
   CHECK(rounding.agree(l.forward(x, causal_mask()), original_output));
 }

@@ -79,7 +79,7 @@ TEST_CASE("a permutation matrix permutes the probabilities of heads; the mean ma
   // With values and output weights permuted in the same order, the layer with mixing equals the layer without mixing.
   for (const auto& [name, axis] : {std::pair{"value.weight", 0}, {"value.bias", 0}, {"output.weight", 1}}) {
     const auto blocks = plain_layer[name].chunk(3, axis);
-    mixing_layer.set(name, at::cat({blocks[2], blocks[0], blocks[1]}, axis));
+    mixing_layer.set(name, nn::cat({blocks[2], blocks[0], blocks[1]}, axis));
   }
   CHECK(rounding.agree(mixing_layer(x, x, {}), plain_layer(x, x, {})));
   Layer mean_layer("heads = 3\nmixer = 'mean'", 6, 5);

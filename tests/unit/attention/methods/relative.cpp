@@ -170,7 +170,7 @@ TEST_CASE("gradients of relative attention equal finite differences of a naive r
 TEST_CASE("relative attention is invariant to a shift of all positions", "[relative]") {
   // Five more tokens before `x` shift queries and keys by 5; the window masks these tokens for the last query.
   Layer l("heads = 2\nhead_size = 4\nscore = 'relative'\n", 8, 3);
-  at::Tensor x = normal({2, 4, 8}, 1), longer_x = at::cat({normal({2, 5, 8}, 2), x}, 1);
+  at::Tensor x = normal({2, 4, 8}, 1), longer_x = nn::cat({normal({2, 5, 8}, 2), x}, 1);
   Mask mask, window_mask;
   mask.causal = window_mask.causal = true;
   window_mask.window = 4;  // number of keys that the last query of x sees

@@ -347,7 +347,7 @@ TEST_CASE("rotated heads match a naive reference for every type, layout and part
       RC_ASSERT(output.transpose(1, 2).is_contiguous());
       const at::Tensor exact = input.to(at::kDouble), a = exact.narrow(3, 0, r / 2), b = exact.narrow(3, r / 2, r / 2),
                        c = rows.cosines.to(at::kDouble), s = rows.sines.to(at::kDouble);
-      const at::Tensor expected = at::cat({a * c - b * s, b * c + a * s, exact.narrow(3, r, dk - r)}, 3);
+      const at::Tensor expected = nn::cat({a * c - b * s, b * c + a * s, exact.narrow(3, r, dk - r)}, 3);
       // Two products, a sum, and the rounding to the type.
       RC_ASSERT(error(output, expected) <=
                 tolerance::sum_error_bound(2, type == at::kDouble ? 0 : unit_roundoff(type), 2 * max_abs(exact)));
@@ -488,7 +488,7 @@ at::Tensor decode(Layer& l, const at::Tensor& x, int64_t prefill, int64_t max_ca
     outputs.push_back(l.layer->forward(step, step, mask, {}, &cache));
     t += count;
   }
-  return at::cat(outputs, 1);
+  return nn::cat(outputs, 1);
 }
 
 }  // namespace
