@@ -1,6 +1,8 @@
 // Storage of the key/value cache: growth, the row table for in-place decoding, and reordering of rows.
 #include "attention/cache.h"
 
+#include <ATen/core/List.h>
+
 #include <algorithm>
 #include <optional>
 #include <vector>
