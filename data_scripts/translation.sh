@@ -24,9 +24,10 @@ translation_moses() {
   else "$translation_scripts/moses" "${step[@]}" --language "$language" | translation_moses "$language" "${rest[@]}"; fi
 }
 
-# translation_segments FILE…: prints the texts of the <seg> elements of files in the format of mteval (xml, sgm), one a line, with ' for ’. As in
-# fairseq's scripts, entities such as &amp; remain, which an XML parser would decode.
-translation_segments() { LC_ALL=C sed -n "/<seg id/{s/<seg id=\"[0-9]*\">[[:space:]]*//g;s/[[:space:]]*<\/seg>[[:space:]]*//g;s/’/'/g;p}" "$@"; }
+# translation_segments FILE…: prints the texts of the <seg> elements of files in the format of mteval (xml, sgm), one a line. As in fairseq's
+# scripts, entities such as &amp; remain, which an XML parser would decode. translation_plain_quotes < in > out: writes ' for ’.
+translation_segments() { LC_ALL=C sed -n '/<seg id/{s/<seg id="[0-9]*">[[:space:]]*//g;s/[[:space:]]*<\/seg>[[:space:]]*//g;p}' "$@"; }
+translation_plain_quotes() { LC_ALL=C sed "s/’/'/g"; }
 
 # translation_clean RATIO MIN MAX SOURCE TARGET CLEANED-SOURCE CLEANED-TARGET: runs clean-pairs unless both outputs are newer than the inputs.
 translation_clean() {

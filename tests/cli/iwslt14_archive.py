@@ -2,6 +2,7 @@
 
 The training text has all kinds of lines that data_scripts/iwslt14 treats separately, or consists of the lines of the two files.
 """
+import gzip
 import io
 import pathlib
 import sys
@@ -28,7 +29,7 @@ def xml_of(test, language):
 def main():
     archive, pair, *files = sys.argv[1:]
     texts = [pathlib.Path(file).read_text(encoding="utf-8") for file in files] or ["\n".join(side) + "\n" for side in zip(*training_lines())]
-    with tarfile.open(archive, "w:gz") as file:
+    with gzip.GzipFile(archive, "wb", mtime=0) as stream, tarfile.open(fileobj=stream, mode="w") as file:
         def add(name, text):
             member = tarfile.TarInfo(f"{pair}/{name}")
             member.size = len(text.encode())
