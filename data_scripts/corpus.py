@@ -4,13 +4,16 @@
 usage: corpus.py archive FILE SUM MIRROR URL | corpus.py members ARCHIVE FOLDER MEMBER=NAME… | corpus.py python PACKAGE==VERSION…
 corpus.sh describes the three commands. MH_SCRIPT: name of the calling script, which starts each message. Exit status: 0, or 1 after an error.
 """
+import bz2
 import contextlib
 import fcntl
 import filecmp
 import fnmatch
+import gzip
 import hashlib
 import http.client
 import importlib.metadata
+import lzma
 import os
 import re
 import shutil
@@ -25,6 +28,7 @@ import zipfile
 import zlib
 
 CHUNK = 1 << 20  # bytes
+DECOMPRESSORS = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}  # by the first bytes of a file
 # Control characters and characters that reorder text, which a file name may contain.
 CONTROLS = re.compile("[\\0-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
@@ -58,7 +62,7 @@ def copy(source, target):
     while True:
         try:
             chunk = source.read(CHUNK)
-        except (OSError, EOFError, http.client.HTTPException, tarfile.TarError, zipfile.BadZipFile, zlib.error) as error:
+        except (OSError, EOFError, http.client.HTTPException, tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error) as error:
             raise SourceFault(str(error) or type(error).__name__) from None
         if not chunk:
             return num_bytes
@@ -217,7 +221,11 @@ def open_archive(path):
                 if not member.is_dir():
                     yield member.filename, lambda member=member: file.open(member), member.file_size
         return
-    with tarfile.open(path, "r|*") as file:
+    with open(path, "rb") as file:
+        magic = file.read(6)
+    opener = next((opener for prefix, opener in DECOMPRESSORS.items() if magic.startswith(prefix)), open)
+    # tarfile's own decompression takes the end of an incomplete file for the end of the archive; gzip, bz2 and lzma raise an EOFError.
+    with opener(path, "rb") as stream, tarfile.open(fileobj=stream, mode="r|") as file:
         for member in file:
             if member.isfile():
                 yield member.name, lambda member=member: file.extractfile(member), member.size
@@ -270,7 +278,7 @@ def members(path, folder, *arguments):
             missing -= {i for i, _ in files}
             if not missing and not has_patterns:
                 break
-    except (SourceFault, EOFError, OSError, tarfile.TarError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
+    except (SourceFault, EOFError, OSError, tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, NotImplementedError, RuntimeError) as error:
         text = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise Fault(f"{short}: expected a complete zip or tar archive; found: {text}; delete {path} and download it again") from None
     if missing:

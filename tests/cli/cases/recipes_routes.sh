@@ -36,21 +36,13 @@ golden_record clean-pairs
 rm marked plain short latin three
 expect_files s t
 
-# IWSLT14: 100 cased pairs, some of which are filtered; every 23rd remaining pair goes to the dev set.
+# IWSLT14: text, vocabularies and names of files as data_scripts/iwslt14 makes them.
+print_commands Translation 'data_scripts.iwslt14' 'mh-eval bleu out.en' | grep -q 'iwslt14/test.mhs' || fail "the page has no route for IWSLT14"
 mkdir iwslt; cd iwslt || exit
-make_text 100 | sed 's/^ *//; s/ *$//; s/w1/An \&apos;s/g; s/w/Lower/g' > tokens.en
-awk '{ gsub("Lower", "Niedriger"); print NR % 9 ? $0 : $0 " x y z x y z x y z" }' tokens.en > tokens.de
-print_commands Translation 'clean-pairs' 'mh-prep translation' | sed "s|data_scripts|$scripts|; s/10000/30/" > route
-grep -q 'for s in train valid test' route || fail "the page has no route for IWSLT14"
-cp tokens.de test.de; cp tokens.en test.en
-bash -euo pipefail route 2> log || fail "the commands for IWSLT14 failed: $(cat log)"
-num_pairs=$(wc -l < clean.de)
-[ "$num_pairs" -lt 100 ] || fail "nothing was filtered"
-[ "$(wc -l < valid.de)" -eq $((num_pairs / 23)) ] && [ "$(wc -l < train.en)" -eq $((num_pairs - num_pairs / 23)) ] || fail "expected every 23rd of $num_pairs pairs in valid; found $(wc -l train.* valid.*)"
-! grep -q '[A-Z]' train.de train.en valid.en || fail "expected no capital letters in the lowercased text"
-# mh-prep translation drops no pair because of its number of subword pieces, and each record decodes to the words of its pair.
-mh-prep info train.mhs | grep -qx "records	$(wc -l < train.de)" || fail "pairs are lost"
-mh-prep cat train.mhs | cmp - <(paste train.de train.en)
+make_text 100 | sed 's/^ *//; s/ *$//; s/w1/an \&apos;s/g; s/w/lower/g' > train.en
+awk '{ gsub("lower", "niedriger"); print }' train.en > train.de
+mh-prep vocab -q --type subword-nmt --merges 30 train.de train.en > joint
+for l in de en; do mh-prep vocab -q --type subword-nmt --codes joint train.$l > $l; done
 # Long sentences: consecutive pairs are joined while source and target have at most 60 pieces (240 in the recipe).
 sed -n 's/^#   //p' "$ROOT/configs/recipes/base/iwslt14-long.toml" | sed 's/> 240/> 60/' > long-route
 bash -euo pipefail long-route 2> log || fail "the commands for long sentences failed: $(cat log)"
@@ -85,26 +77,27 @@ done
 [ "$(wc -l < warnings)" -eq 2 ] || fail "expected a warning for each type of vocabulary; found $(cat warnings)"
 golden segmented-text 0 sort -u warnings
 entries=$(sed -n 's/^entries //p' all)
-print_commands Translation '^for l in en de' 'newstest2014.tok.de > test.mhs' | sed "s/--size 32766/--size $entries/" > route
-grep -q -- '--size' route || fail "the page has no route for WMT14"
+tar -czf archive.tgz bpe.32000 train.tok.clean.bpe.32000.{en,de} newstest201{3,4}.tok.{en,de}
+print_command Translation 'data_scripts.wmt14-en-de' | sed "s|data_scripts/wmt14-en-de wmt14 wmt16_en_de.tar.gz|MH_TEST_SUMS=none $scripts/wmt14-en-de wmt14 archive.tgz|" > route
+grep -q 'archive.tgz' route || fail "the page has no route for WMT14"
 bash -euo pipefail route 2> log || fail "the commands for WMT14 failed: $(cat log)"
 for l in en de; do
-  cmp train.$l train.tok.$l
-  print_segmented joint.vocab train.$l | cmp - train.tok.clean.bpe.32000.$l
+  cmp wmt14/train.$l train.tok.$l
+  print_segmented wmt14/joint.vocab wmt14/train.$l | cmp - train.tok.clean.bpe.32000.$l
 done
-mh-prep info train.mhs | grep -qx "records	300" || fail "pairs are lost"
+mh-prep info wmt14/train.mhs | grep -qx "records	300" || fail "pairs are lost"
 # A word vocabulary of the segmented text would have the same entries in the same order, but BLEU would be computed on
 # pieces.
 mh-prep vocab -q --type word train.tok.clean.bpe.32000.en train.tok.clean.bpe.32000.de > words
-diff <(sed '1,/^$/d' joint.vocab | head -n "$entries" | cut -f 1) <(sed '1,/^$/d' words | cut -f 1) || fail "the entries differ"
-mh-prep cat test.mhs | cmp - <(paste newstest2014.tok.en newstest2014.tok.de)
-mh-prep cat train.mhs | cmp - <(paste train.tok.en train.tok.de)
+diff <(sed '1,/^$/d' wmt14/joint.vocab | head -n "$entries" | cut -f 1) <(sed '1,/^$/d' words | cut -f 1) || fail "the entries differ"
+mh-prep cat wmt14/test.mhs | cmp - <(paste newstest2014.tok.en newstest2014.tok.de)
+mh-prep cat wmt14/train.mhs | cmp - <(paste train.tok.en train.tok.de)
 # A vocabulary truncated by --size: rare pieces become unknown, as in fairseq.
-expect 0 mh-prep vocab --type subword-nmt --codes bpe.32000 --size $((entries - 5)) train.en train.de -o small
+expect 0 mh-prep vocab --type subword-nmt --codes bpe.32000 --size $((entries - 5)) wmt14/train.en wmt14/train.de -o small
 grep -qx "entries $((entries - 5))" small || fail "expected the number of entries that --size names"
 # A codes file without its version line is refused.
 sed 1d bpe.32000 > old
-expect 3 mh-prep vocab --type subword-nmt --codes old train.en -o none
+expect 3 mh-prep vocab --type subword-nmt --codes old wmt14/train.en -o none
 # BLEU is computed on words, both for a translated text and for the hypotheses of a model.
 cp newstest2014.tok.de out.de
 print_command Translation 'mh-eval bleu out.de' | sed 's/mh-eval bleu/& --format json/' > score
@@ -112,7 +105,7 @@ bash -euo pipefail score > bleu
 words=$(sed 's/\([^ ]\)-\([^ ]\)/\1 - \2/g' newstest2014.tok.de | wc -w)
 grep -q "\"reference_tokens\":$words," bleu || fail "expected $words words of reference; found $(cat bleu)"
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
-expect 0 mh-train -q --train train.mhs --valid valid.mhs --out run --threads 1 --set model.backbone=encoder-decoder --set model.layers=1 --set model.width=16 \
+expect 0 mh-train -q --train wmt14/train.mhs --valid wmt14/valid.mhs --out run --threads 1 --set model.backbone=encoder-decoder --set model.layers=1 --set model.width=16 \
   --set model.ffn_dim=16 --set attention.heads=2 --set train.batch.sequence_length=512 --set train.batch.tokens=4096 --set train.lr=0.01 --set train.length=30u \
   --set train.validation.metric=bleu --set train.validation.decode.tokenize=none --set train.validation.decode.smooth=none
 print_command Translation 'mh-eval run.avg.safetensors' | sed 's|run/avg|run/last|; s/mh-eval/& --format json --tokenize none --smooth none --compound-split/' > scored
