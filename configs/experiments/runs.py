@@ -1,5 +1,7 @@
 """Plans rows x seeds, runs what is missing, resumes what was stopped, and scores the models."""
 import dataclasses
+import functools
+import hashlib
 import json
 import os
 import pathlib
@@ -152,8 +154,8 @@ def shown(path):
     return os.path.relpath(path, root) if path.is_absolute() and path.is_relative_to(root) else str(path)
 
 
+@functools.cache
 def file_checksum(path):
-    import hashlib
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
