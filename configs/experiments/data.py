@@ -13,16 +13,17 @@ from tools import call, say
 @dataclasses.dataclass
 class Data:
     name: str
-    folder: pathlib.Path  # has SPLIT.mhs for train and each of the splits
+    folder: pathlib.Path  # has the shards of train and of each of the splits
     splits: list  # splits with labels
     script: str = ""
     arguments: str = ""
     vocabulary: str = ""  # options of mh-prep vocab; "": the script makes the shards
     preparation: str = ""  # subcommand of mh-prep for the texts
     tokens: int = 0  # tokens of an epoch; 0: unknown
+    suffix: str = ""  # of the names of the shards
 
     def shard(self, split):
-        return self.folder / f"{split}.mhs"
+        return self.folder / f"{split}{self.suffix}.mhs"
 
     def missing(self):
         return [self.shard(split) for split in ("train", *self.splits) if not self.shard(split).is_file()]
@@ -63,4 +64,4 @@ def data_named(name, out, folder=None):
     choose("data", "a data set", name, list(rows), "see configs/experiments/data.tsv")
     row = rows[name]
     return Data(name, folder or out / f"data-{name}", row["splits"].split(), row["script"], row["arguments"], row["vocabulary"], row["preparation"],
-                int(row["tokens"] or 0))
+                int(row["tokens"] or 0), row["suffix"])

@@ -16,7 +16,7 @@ FORMATS = ("tsv", "markdown", "latex")
 
 def parser_of(command, description, epilog=None):
     parser = argparse.ArgumentParser(prog=f"./run {command}", description=description, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", help="number of runs per row, with seeds 1, 2, ..., or a list such as 1,4,7 [3]")
+    parser.add_argument("--seeds", help="number of runs per row, with seeds 1, 2, ..., or a list such as 1,4,7, of one seed 4, with the comma [3]")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help="value of a configuration key in all rows; repeatable")
     parser.add_argument("--grid", dest="grids", action="append", default=[], metavar="KEY=VALUE,VALUE...",
                         help="a row for each value of a key; repeatable: a row for each combination")
@@ -36,10 +36,10 @@ def parser_of(command, description, epilog=None):
 def seeds_of(text):
     """Returns the seeds of a number of seeds or of a list of seeds."""
     try:
-        numbers = [int(word) for word in str(text).split(",")]
+        numbers = [int(word) for word in str(text).split(",") if word]
     except ValueError:
         numbers = []
-    seeds = list(range(1, numbers[0] + 1)) if len(numbers) == 1 else numbers
+    seeds = list(range(1, numbers[0] + 1)) if len(numbers) == 1 and "," not in str(text) else numbers
     if not seeds or min(seeds) < 0 or len(set(seeds)) != len(seeds):
         refuse("--seeds", "a positive number of seeds, or a list of different seeds such as 1,4,7", text, "correct --seeds")
     return seeds

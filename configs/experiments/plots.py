@@ -44,8 +44,8 @@ def draw_rows(report, path):
     rows = [(row.name, list(report.values(row, column).values())) for row in report.rows]
     lines = [(index, mean(values), deviation(values) or 0) for index, (_, values) in enumerate(rows) if values]
     tics = ", ".join(f'"{name}" {index}' for index, (name, _) in enumerate(rows))
-    draw(path, f"set xtics rotate by -30 ({tics})\nset xrange [-0.5:{len(rows) - 0.5}]\nset ylabel {quote(column)}\nset grid\nunset key",
-         [("using 1:2:3 with yerrorbars pointtype 7", lines)])
+    draw(path, f"set ytics ({tics})\nset yrange [{len(rows) - 0.5}:-0.5]\nset offsets graph 0.05, graph 0.05, 0, 0\nset xlabel {quote(column)}\nset grid\nunset key",
+         [("using 2:1:3 with xerrorbars pointtype 7", lines)])
 
 
 def draw_points(report, path):

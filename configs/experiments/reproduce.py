@@ -118,6 +118,6 @@ def main(arguments):
     check_init(rows, options, "reproduce")
     for row in rows:
         row_hours, _ = speed.hours(row)
-        if row_hours is not None and not options.prints:
+        if row_hours is not None and not (options.prints or options.overrides or options.grids):
             say(f"{row.name}: about {row_hours:.1f} hours for each seed")
     drive(rows, options, options.scale == "small", (table.figure, options.out / f"{table.paper}-{table.name}-{options.scale}.svg"))
