@@ -43,7 +43,10 @@ def draw_rows(report, path):
     column = report.columns[-1]
     rows = [(row.name, list(report.values(row, column).values())) for row in report.rows]
     lines = [(index, mean(values), deviation(values) or 0) for index, (_, values) in enumerate(rows) if values]
-    tics = ", ".join(f'"{name}" {index}' for index, (name, _) in enumerate(rows))
+    # A label has a line for each override that not all rows have.
+    parts = [name.split("@") for name, _ in rows]
+    labels = [[name, *(part for part in overrides if not all(part in other for other in parts))] for name, *overrides in parts]
+    tics = ", ".join('"' + "\\n".join(label).replace('"', "'") + f'" {index}' for index, label in enumerate(labels))
     draw(path, f"set ytics ({tics})\nset yrange [{len(rows) - 0.5}:-0.5]\nset offsets graph 0.05, graph 0.05, 0, 0\nset xlabel {quote(column)}\nset grid\nunset key",
          [("using 2:1:3 with xerrorbars pointtype 7", lines)])
 
