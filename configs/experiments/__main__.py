@@ -1,0 +1,35 @@
+"""usage: configs/experiments compare|reproduce|study|expand ...
+
+Runs experiments: rows x seeds x overrides, each run once, with a table, a picture and a footer that repeats them. `expand PAPER/RECIPE`
+prints the small form of a recipe, for configs/recipes/expand.
+"""
+import sys
+
+import compare
+import reproduce
+import study
+from configurations import small_text
+from errors import Refusal, choose
+
+
+def main():
+    commands = {"compare": compare.main, "reproduce": reproduce.main, "study": study.main,
+                "expand": lambda names: sys.stdout.write(small_text(names[0] if names else ""))}
+    try:
+        name = choose("experiments", "a command", sys.argv[1] if len(sys.argv) > 1 else "", list(commands), "see ./run help")
+        commands[name](sys.argv[2:])
+        status = 0
+    except Refusal as refusal:
+        print(f"experiments: error: {refusal}", file=sys.stderr)
+        status = 1
+    except KeyboardInterrupt:
+        print("experiments: stopped; the same command goes on from the last checkpoint", file=sys.stderr)
+        status = 130
+    except OSError as error:
+        print(f"experiments: error: {error.filename or 'a file'}: expected to read or write it; found: {error.strerror or error}; make room, or correct the path",
+              file=sys.stderr)
+        status = 1
+    sys.exit(status)
+
+
+main()

@@ -1,0 +1,43 @@
+"""Lists the tables of the papers and their rows, with data, estimated hours and finished runs."""
+import speed
+from report import latex, markdown, tsv
+
+
+def num_results(row):
+    return len(list(row.folder.glob("seed*/result.json")))
+
+
+def hours_text(rows):
+    """Returns the sum of the estimated hours of one seed of the rows; "at least" if some rows are unmeasured."""
+    estimates = [speed.hours(row) for row in rows]
+    known = [value for value, _ in estimates if value is not None]
+    if not known:
+        return estimates[0][1] if estimates else "-"
+    return ("" if len(known) == len(estimates) else "at least ") + f"{sum(known):.2g}"
+
+
+def write(lines, options):
+    footer = ["hours: one seed of all rows on this machine, from measured speeds; --measure measures. results: rows with a finished run",
+              f"scale: {options.scale}; machine: {speed.processor()}; runs: {options.out}"]
+    return {"tsv": tsv, "markdown": markdown, "latex": latex}[options.format](lines, footer)
+
+
+def list_tables(tables, rows, options):
+    lines = [["table", "rows", "data", "hours", "results", "content", "analysis"]]
+    for table in tables:
+        group = rows[table.title]
+        data = ", ".join(dict.fromkeys(row.data.name for row in group)) or "-"
+        lines.append([table.title, f"{len(group)} of {len(table.recipes())}", data, hours_text(group), str(sum(num_results(row) > 0 for row in group)), table.content,
+                      table.command or "-"])
+    return write(lines, options)
+
+
+def list_rows(table, rows, options):
+    experiments = {table.short_name(recipe["recipe"]): recipe for recipe in table.recipes()}
+    lines = [["row", "recipe", "data", "hours", "results", "compared with", "experiment", "published"]]
+    for row in rows:
+        recipe = experiments[row.name]
+        hours, reason = speed.hours(row)
+        lines.append([row.name, f"{table.paper}/{recipe['recipe']}", row.data.name, reason if hours is None else f"{hours:.2g}", str(num_results(row)),
+                      row.baseline or "-", recipe["experiment"], recipe["published"]])
+    return write(lines, options)

@@ -1,0 +1,196 @@
+"""Plans rows x seeds, runs what is missing, resumes what was stopped, and scores the models."""
+import dataclasses
+import functools
+import hashlib
+import json
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+
+from configurations import fingerprint
+from data import Data
+from errors import refuse
+from tables import root
+from tools import call, commit, say, write_atomically
+
+
+@dataclasses.dataclass
+class Row:
+    """A row of the table of results."""
+    name: str
+    folder: pathlib.Path  # has seedN for each run
+    program: str  # mh-train or mh-finetune
+    configurations: list  # files of --config
+    data: Data
+    scores: list  # columns of results
+    addresses: list = dataclasses.field(default_factory=list)  # printed form of the configurations; empty: the files
+    overrides: list = dataclasses.field(default_factory=list)  # KEY=VALUE
+    baseline: str = ""  # name of the row that this row is compared with
+    published: str = ""
+
+    def columns(self):
+        return [score for score in self.scores if score.split in self.data.splits]
+
+
+@dataclasses.dataclass
+class Result:
+    seed: int
+    parameters: int
+    seconds: float
+    scores: dict  # {column: value}
+    tools: str
+    commit: str
+    checksums: dict  # {"train": ..., "valid": ...}
+    log: pathlib.Path
+
+
+@dataclasses.dataclass
+class Job:
+    row: Row
+    seed: int
+    threads: str
+    init: pathlib.Path = None
+
+    @property
+    def out(self):
+        return self.row.folder / f"seed{self.seed}"
+
+    def training(self, configurations):
+        """Returns the command that starts the run."""
+        command = [self.row.program, *(["--init", self.init] if self.row.program == "mh-finetune" else [])]
+        for configuration in configurations:
+            command += ["--config", configuration]
+        for override in self.row.overrides:
+            command += ["--set", override]
+        return [*command, "--train", self.row.data.shard("train"), "--valid", self.row.data.shard("valid"), "--seed", self.seed, "--threads", self.threads,
+                "--out", self.out]
+
+    def scoring(self, split, model, options):
+        """Returns the command that scores the model on a split."""
+        prefix = str(self.row.data.folder / split)
+        words = [re.sub(r"^SPLIT\b", lambda _: prefix, word) for word in shlex.split(options)]
+        return ["mh-eval", "--format", "json", "--quiet", "--threads", self.threads, *words, self.out / f"{model}.safetensors", self.row.data.shard(split)]
+
+    def printed(self):
+        """Returns the job as one line of bash, which runs in any folder."""
+        addresses = self.row.addresses or [shlex.quote(str(pathlib.Path(path).resolve())) for path in self.row.configurations]
+        marks = [f"\0{index}" for index in range(len(addresses))]
+        line = quoted(self.training(marks))
+        for mark, address in zip(marks, addresses):
+            line = line.replace(shlex.quote(mark), address)
+        commands = [line]
+        for split, model, options in sorted({(score.split, score.model, score.options) for score in self.row.columns()}):
+            if model == "average":
+                commands.append(f"ls -v {shlex.quote(str(self.out))}/checkpoints/*.safetensors | head -n 5 | xargs mh-convert --average > "
+                                f"{shlex.quote(str(self.out))}/average.safetensors")
+            commands.append(quoted(self.scoring(split, model, options)))
+        return " && ".join(commands)
+
+    def check_configuration(self, record=True):
+        """Refuses a run of another configuration in the folder; records the configuration of a new run."""
+        checksum = fingerprint(self.row.configurations)
+        if self.row.overrides:
+            checksum += " " + " ".join(self.row.overrides)
+        if self.row.program == "mh-finetune":
+            checksum += f" {self.init.stat().st_size} {file_checksum(self.init)}"
+        file = self.out.with_suffix(".configuration")
+        if self.out.exists():
+            if not file.exists() or file.read_text(encoding="utf-8").strip() != checksum:
+                refuse(self.out, "a run with this configuration", "a run with another configuration", "remove the folder, or use another --out")
+        elif record:
+            write_atomically(file, checksum + "\n")
+
+    def result(self):
+        """Returns the result of a finished run, or None."""
+        file = self.out / "result.json"
+        if not file.exists():
+            return None
+        try:
+            values = json.loads(file.read_text(encoding="utf-8"))
+            if any(score.column not in values["scores"] for score in self.row.columns()):
+                return None  # the protocol of the table has a new column
+            return Result(self.seed, values["parameters"], values["seconds"], values["scores"], values["tools"], values["commit"], values["checksums"],
+                          self.out / "log.jsonl")
+        except (ValueError, KeyError, TypeError):
+            return refuse(file, "the result of a run", "another content", "remove the file; the same command then scores the run again")
+
+    def run(self, tools):
+        """Trains to the end, resuming a stopped run, scores the model, and returns the result."""
+        if (self.out / "last.safetensors").exists():
+            call([self.row.program, "--resume", "--out", self.out, "--threads", self.threads, "--quiet"])
+        else:
+            shutil.rmtree(self.out, ignore_errors=True)  # the run stopped before the first checkpoint
+            call([*self.training(self.row.configurations), "--quiet"])
+        scores, outputs = {}, {}
+        for score in self.row.columns():
+            key = (score.split, score.model, score.options)
+            if key not in outputs:
+                if score.model == "average":
+                    average(self.out)
+                outputs[key] = json.loads(call(self.scoring(*key), stdout=subprocess.PIPE))
+            if score.measure not in outputs[key]:
+                refuse(f"mh-eval on {self.row.data.shard(score.split)}", f"the score {score.measure}", f"the scores {', '.join(outputs[key])}",
+                       "correct the measure of the column")
+            scores[score.column] = outputs[key][score.measure]
+        first, lines = read_log(self.out / "log.jsonl")
+        configuration = first.get("configuration", "")
+        checksums = {split: match.group(1) for split in ("train", "valid") if (match := re.search(rf'^{split}_checksum = "(\w+)"', configuration, re.MULTILINE))}
+        result = {"tools": tools, "commit": commit(), "seconds": round(sum(line.get("seconds", 0) for line in lines), 1), "parameters": first["parameters"],
+                  "scores": scores, "checksums": checksums}
+        write_atomically(self.out / "result.json", json.dumps(result) + "\n")
+        return self.result()
+
+
+def quoted(command):
+    return shlex.join(str(part.resolve()) if isinstance(part, pathlib.Path) else str(part) for part in command)
+
+
+def shown(path):
+    """Returns a path relative to the checkout or to the current folder, whichever contains it."""
+    path = pathlib.Path(path)
+    return os.path.relpath(path, root) if path.is_absolute() and path.is_relative_to(root) else str(path)
+
+
+@functools.cache
+def file_checksum(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def average(out):
+    """Writes the mean of the first five checkpoints that the run retained."""
+    checkpoints = sorted((out / "checkpoints").glob("*.safetensors"), key=lambda path: [int(n) for n in re.findall(r"\d+", path.name)])[:5]
+    if not checkpoints:
+        refuse(out / "checkpoints", "checkpoints to average", "none", "set train.checkpoint.retain in the configuration")
+    part = out / "average.safetensors.part"
+    with open(part, "wb") as file:
+        call(["mh-convert", "--average", *checkpoints], stdout=file)
+    part.replace(out / "average.safetensors")
+
+
+def read_log(path):
+    """Returns (first line, further lines) of the log of a run."""
+    lines = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            lines.append(json.loads(line))
+        except ValueError:
+            refuse(f"{path}, line {number}", "a JSON object", line[:80], "remove the folder of the run; the same command then trains it again")
+    if not lines or "parameters" not in lines[0]:
+        refuse(path, "a log that begins with the configuration of the run", "another first line", "remove the folder of the run; the same command then trains it again")
+    return lines[0], lines[1:]
+
+
+def run_jobs(jobs, tools):
+    """Runs the jobs that have no result."""
+    for index, job in enumerate(jobs):
+        job.check_configuration()
+        result = job.result()
+        if result is None:
+            left = sum(other.result() is None for other in jobs) - 1
+            say(f"{job.row.name}, seed {job.seed}: run {index + 1} of {len(jobs)}, {left} more to do")
+            job.row.data.prepare(job.init)
+            result = job.run(tools)
+        say(f"{job.row.name}, seed {job.seed}: {', '.join(f'{column} {value:.3f}' for column, value in result.scores.items())}")

@@ -1,0 +1,176 @@
+"""Runs a study of one's own: the rows, seeds and overrides of a TOML file.
+
+    ./run study FILE.toml
+
+The keys of the file; only data, config and one row are required:
+
+    data = "wikitext2"                     # a data set of configs/experiments/data.tsv, or a folder of shards (./DATA)
+    config = ["configs/small/wikitext2.toml"]  # base configurations of all rows, relative to the file or to the checkout
+    seeds = 3                              # or a list: [1, 4, 7]
+    baseline = "plain"                     # the row that all rows are compared with; default: the first row
+    program = "mh-train"                   # or mh-finetune, with the model `init`
+    set = { "train.length" = "500u" }      # overrides of all rows
+    grid = { "train.lr" = [1e-3, 3e-3] }   # a row for each combination of these values
+    list = [{ "train.lr" = 1e-3 }, { "train.lr" = 3e-3, "attention.heads" = 4 }]  # a row for each of these sets of overrides
+
+    [rows.plain]
+    [rows.mixhead-b]
+    config = ["configs/methods/mixhead-b.toml"]
+    set = { "attention.heads" = 4 }
+    [rows.published]
+    recipe = "mixhead/table2-vanilla"      # a recipe in place of `config`
+
+    [[scores]]                             # columns; default: those of the data set
+    column = "test perplexity"
+    split = "test"
+    measure = "perplexity"
+    options = "--context 96"
+
+Finished runs are not repeated, stopped runs are resumed. The options below take precedence over the file.
+"""
+import itertools
+import json
+import pathlib
+
+from configurations import fingerprint, read_toml, settings_of, text_of
+from data import Data, data_named
+from driver import check_init, drive, parser_of
+from errors import choose, refuse
+from runs import Row
+from tables import Score, recipes, recipes_of, root, scores_of
+from tools import write_atomically
+
+KEYS = ("data", "config", "seeds", "baseline", "program", "init", "set", "grid", "list", "rows", "scores", "out")
+ROW_KEYS = ("config", "set", "recipe")
+SCORE_KEYS = ("column", "split", "measure", "model", "options")
+
+
+class Study:
+    """The content of the file of a study."""
+
+    def __init__(self, path):
+        self.path, self.values = path, read_toml(path)
+        self.check_keys(self.values, KEYS, "a key of a study")
+        self.require(self.values.get("rows"), dict, "rows", "at least one table [rows.NAME]")
+        for name, row in self.values["rows"].items():
+            self.require(row, dict, f"rows.{name}", "a table")
+            self.check_keys(row, ROW_KEYS, f"a key of rows.{name}")
+            if "/" in name or not name:
+                refuse(f"{path}: rows", "names without /", repr(name), "rename the row")
+        self.require(self.values.get("data"), str, "data", "the name of a data set or a folder")
+
+    def check_keys(self, table, keys, kind):
+        for key in table:
+            choose(str(self.path), kind, key, list(keys), "see ./run study --help")
+
+    def require(self, value, kind, key, expected):
+        if not isinstance(value, kind) or not value and key == "rows":
+            refuse(f"{self.path}: {key}", expected, "nothing" if value is None else repr(value), "see ./run study --help")
+
+    def files(self, names, key):
+        names = [names] if isinstance(names, str) else names
+        self.require(names, list, key, "a list of files")
+        files = []
+        for name in names:
+            file = next((folder / name for folder in (self.path.parent, root) if (folder / str(name)).is_file()), None)
+            if file is None:
+                refuse(f"{self.path}: {key}", "a file relative to the study or to the checkout", name, "correct the path")
+            files.append(file)
+        return files
+
+    def overrides(self, table, key):
+        """Returns KEY=VALUE for each entry of a table of overrides."""
+        self.require(table, dict, key, 'a table such as { "train.lr" = 1e-3 }')
+        return [f"{name}={toml_value(value)}" for name, value in table.items()]
+
+    def points(self):
+        """Returns the sets of overrides that each row is run with: the combinations of `grid`, each with each entry of `list`."""
+        grid = self.values.get("grid", {})
+        self.require(grid, dict, "grid", "a table of lists")
+        for name, values in grid.items():
+            self.require(values, list, f"grid.{name}", "a list of values")
+        axes = [[f"{name}={toml_value(value)}" for value in values] for name, values in grid.items()]
+        entries = self.values.get("list", [{}])
+        self.require(entries, list, "list", "a list of tables")
+        return [[*point, *self.overrides(entry, "list")] for point in itertools.product(*axes) for entry in entries]
+
+    def data(self, out):
+        name = self.values["data"]
+        folder = next((folder / name for folder in (self.path.parent, root) if "/" in name and (folder / name).is_dir()), None)
+        if folder is None:
+            return data_named(name, out)
+        splits = [split for split in ("valid", "test") if (folder / f"{split}.mhs").is_file()]
+        return Data(folder.name, folder, splits or ["valid"])
+
+    def scores(self, data):
+        if "scores" not in self.values:
+            columns = scores_of(f"data/{data.name}")
+            if not columns:
+                refuse(f"{self.path}: scores", f"columns of results, since no table has those of {data.name}", "none", "add [[scores]]; see ./run study --help")
+            return columns
+        self.require(self.values["scores"], list, "scores", "tables [[scores]]")
+        columns = []
+        for table in self.values["scores"]:
+            self.check_keys(table, SCORE_KEYS, "a key of [[scores]]")
+            for key in ("column", "split", "measure"):
+                self.require(table.get(key), str, f"scores.{key}", "a text")
+            columns.append(Score(table["column"], table["split"], table["measure"], table.get("model", "best"), table.get("options", "")))
+        return columns
+
+    def rows(self, out, data):
+        base = self.files(self.values.get("config", []), "config")
+        common = self.overrides(self.values.get("set", {}), "set")
+        program = choose(f"{self.path}: program", "a program", self.values.get("program", "mh-train"), ["mh-train", "mh-finetune"], "choose one of them")
+        scores, names = self.scores(data), list(self.values["rows"])
+        baseline = choose(f"{self.path}: baseline", "a row", self.values.get("baseline", names[0]), names, "name one of the rows")
+        rows = []
+        for name, table in self.values["rows"].items():
+            files, addresses = [*base, *self.files(table.get("config", []), f"rows.{name}.config")], []
+            if "recipe" in table:
+                recipe = recipe_file(table["recipe"], out / "recipes", str(self.path))
+                addresses = [f"<({root}/configs/recipes/expand {table['recipe']})", *(str(file.resolve()) for file in files)]
+                files = [recipe, *files]
+            if not files:
+                refuse(f"{self.path}: rows.{name}", "a configuration in `config` or `recipe`", "none", "name a file, or config = [...] for all rows")
+            own = self.overrides(table.get("set", {}), f"rows.{name}.set")
+            for point in self.points():
+                suffix = "".join(f"@{override}" for override in point)
+                row = Row(name + suffix, out / (name + suffix).replace("/", "_"), program, files, data, scores, addresses, [*common, *own, *point], baseline + suffix)
+                fingerprint(row.configurations)  # refuses a broken file before the first run
+                rows.append(row)
+        return rows
+
+
+def recipe_file(name, folder, subject):
+    """Writes the configuration of a recipe PAPER/RECIPE to a folder and returns its path."""
+    paper, _, recipe = name.partition("/")
+    if not (recipes / f"{paper}.tsv").is_file():
+        refuse(subject, "a recipe PAPER/RECIPE", name, "see configs/recipes/README.md")
+    choose(subject, f"a recipe of {paper}", recipe, [row["recipe"] for row in recipes_of(paper)], f"see configs/recipes/{paper}.tsv")
+    row = next(row for row in recipes_of(paper) if row["recipe"] == recipe)
+    file = folder / paper / f"{recipe}.toml"
+    write_atomically(file, text_of([f"{recipes}/{include}.toml" for include in row["include"].split()], settings_of(row)))
+    return file
+
+
+def toml_value(value):
+    """Returns a value as in TOML; texts of --set need no quotes."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def main(arguments):
+    parser = parser_of("study", __doc__)
+    parser.add_argument("file", type=pathlib.Path, metavar="FILE.toml", help="the study")
+    options = parser.parse_args(arguments)
+    study = Study(options.file)
+    options.out = options.out or pathlib.Path(study.values.get("out", f"study-{options.file.stem}"))
+    seeds = study.values.get("seeds", 3)
+    options.seeds = options.seeds or (",".join(map(str, seeds)) if isinstance(seeds, list) else str(seeds))
+    if options.init is None and "init" in study.values:
+        options.init = study.path.parent / study.values["init"]
+    data = study.data(options.out)
+    if options.data:
+        data.folder = options.data
+    rows = study.rows(options.out, data)
+    check_init(rows, options, "study")
+    drive(rows, options)
