@@ -43,6 +43,9 @@ void exclude(CLI::App& subcommand, const std::vector<CLI::Option*>& options);
 // Loads the checkpoint `path` with the device, attention path, precision and --set of the arguments, in bf16 without
 // masters.
 model::LoadedModel load_checkpoint(const Arguments& args, const std::string& path);
+// Loads the checkpoints `paths`, of which there is at least one, as load_checkpoint() does, and returns their ensemble;
+// a single checkpoint is returned as a model of its own. Throws the errors of model::ensemble_of().
+model::LoadedModel load_ensemble(const Arguments& args, const std::vector<std::string>& paths);
 
 // Returns whether two paths, which need not exist, refer to the same file; false if one is empty.
 bool is_same_file(const std::string& a, const std::string& b);

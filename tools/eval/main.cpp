@@ -22,6 +22,7 @@ int main(int argc, char** argv) {
        "  mh-eval --sequence-length 64 --memory 640 --set attention.relative.clamp=400 run3/best.safetensors test.mhs\n"
        "  mh-eval generate run1/best.safetensors --prompt 'The history of' --length 50\n"
        "  mh-eval mt/best.safetensors test.mhs --beam 5 --hypotheses out.en\n"
+       "  mh-eval mt1/best.safetensors mt2/best.safetensors test.mhs --ensemble --beam 5\n"
        "  mh-eval ft/seed1/best.safetensors test.mhs --predictions - > MRPC.tsv\n"
        "  mh-eval translate mt/best.safetensors --beam 5 --nbest 3 --scores test.de\n"
        "  mh-eval bleu --format json hyp.en ref.en"});
