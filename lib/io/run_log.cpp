@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kCurveAdvice = "delete the line, or resume the run, which drops a truncated last line";
 
-// The lines of a log as they are read, and the points that follow from them.
+// Collects the points of the curves from the lines of a log.
 class CurveReader {
  public:
   explicit CurveReader(std::string name) : name_(std::move(name)) {}
