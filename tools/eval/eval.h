@@ -1,4 +1,4 @@
-// The jobs of mh-eval: scoring, which needs no subcommand, and the subcommands generate, translate and bleu.
+// The jobs of mh-eval: scoring, which needs no subcommand, and the subcommands generate, translate, bleu and curves.
 #pragma once
 
 #include <memory>
@@ -36,6 +36,8 @@ void add_translate_subcommand(CLI::App& app, const std::shared_ptr<Arguments>& a
                               const SharedOptions& shared_options, Jobs& jobs);
 void add_bleu_subcommand(CLI::App& app, const std::shared_ptr<Arguments>& args, const SharedOptions& shared_options,
                          Jobs& jobs);
+void add_curves_subcommand(CLI::App& app, const std::shared_ptr<Arguments>& args, const SharedOptions& shared_options,
+                           Jobs& jobs);
 
 // Makes it an error to use any of `options` together with the subcommand.
 void exclude(CLI::App& subcommand, const std::vector<CLI::Option*>& options);
