@@ -254,6 +254,7 @@ void load_parameters(const io::Checkpoint& checkpoint, nn::ParameterList& parame
 
 void LoadedModel::require_unchanged_file() const {
   if (mapped_file != nullptr) mapped_file->require_unchanged();
+  for (const auto& member_file : member_files) member_file->require_unchanged();
 }
 
 VocabularySizes vocabulary_sizes_of(const text::Tokenizers& tokenizers) {

@@ -182,6 +182,7 @@ LISTS = [
     NameList("mh-eval.1", "protocol", marked("Cm", *EVALUATION), lambda _: names(r'(?:return|\?|:) "([a-z-]+)"', "lib/data/scoring_options.h"), is_exact=False),
     NameList("mh-eval.1", "column of --per-token", words(".It Fl -per-token Ar file"), lambda _: heading("tools/eval/score.cpp"), is_exact=False),
     NameList("mh-eval.1", "column of bleu", marked("Li", ".Ss bleu"), lambda _: columns("tools/eval/bleu.cpp")),
+    NameList("mh-eval.1", "column of curves", marked("Li", ".Ss curves"), lambda _: columns("tools/eval/curves.cpp"), is_exact=False),
     NameList("mh-finetune.1", "column", marked("Li", ".Ss Several seeds"), lambda _: columns("tools/finetune/seeds.cpp", "lib/train/seeds.cpp")),
     NameList("mh-prep.1", "property of shards", marked("Li", ".Ss info"),
              lambda _: columns("tools/prep/show.cpp", "lib/text/records/record_text.cpp") |

@@ -1,4 +1,4 @@
-// The jobs of mh-eval: scoring, which needs no subcommand, and the subcommands generate, translate and bleu.
+// The jobs of mh-eval: scoring, which needs no subcommand, and the subcommands generate, translate, bleu and curves.
 #pragma once
 
 #include <memory>
@@ -36,6 +36,8 @@ void add_translate_subcommand(CLI::App& app, const std::shared_ptr<Arguments>& a
                               const SharedOptions& shared_options, Jobs& jobs);
 void add_bleu_subcommand(CLI::App& app, const std::shared_ptr<Arguments>& args, const SharedOptions& shared_options,
                          Jobs& jobs);
+void add_curves_subcommand(CLI::App& app, const std::shared_ptr<Arguments>& args, const SharedOptions& shared_options,
+                           Jobs& jobs);
 
 // Makes it an error to use any of `options` together with the subcommand.
 void exclude(CLI::App& subcommand, const std::vector<CLI::Option*>& options);
@@ -43,6 +45,9 @@ void exclude(CLI::App& subcommand, const std::vector<CLI::Option*>& options);
 // Loads the checkpoint `path` with the device, attention path, precision and --set of the arguments, in bf16 without
 // masters.
 model::LoadedModel load_checkpoint(const Arguments& args, const std::string& path);
+// Loads the checkpoints `paths`, of which there is at least one, as load_checkpoint() does, and returns their ensemble;
+// a single checkpoint is returned as a model of its own. Throws the errors of model::ensemble_of().
+model::LoadedModel load_ensemble(const Arguments& args, const std::vector<std::string>& paths);
 
 // Returns whether two paths, which need not exist, refer to the same file; false if one is empty.
 bool is_same_file(const std::string& a, const std::string& b);

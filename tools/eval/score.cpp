@@ -13,6 +13,7 @@
 #include "common/metric_option.h"
 #include "common/processes.h"
 #include "io/shard.h"
+#include "model/ensemble.h"
 
 namespace mh::eval {
 
@@ -26,6 +27,12 @@ model::LoadedModel load_checkpoint(const Arguments& args, const std::string& pat
   return load_with_options(args, io::Checkpoint(path), model::Masters::absent, args.assignments);
 }
 
+model::LoadedModel load_ensemble(const Arguments& args, const std::vector<std::string>& paths) {
+  std::vector<model::LoadedModel> models;
+  for (const std::string& path : paths) models.push_back(load_checkpoint(args, path));
+  return model::ensemble_of(std::move(models));
+}
+
 bool is_same_file(const std::string& a, const std::string& b) {
   const auto canonical_path = [](const std::string& path) {
     return std::filesystem::weakly_canonical(std::filesystem::absolute(path));
@@ -35,10 +42,10 @@ bool is_same_file(const std::string& a, const std::string& b) {
 
 namespace {
 
-// Returns the output path for model `index`, counted from 0: `path`, followed by "." and the index if there are several
-// models; "" if `path` is empty.
+// Returns the output path for row `index` of the table, counted from 0: `path`, followed by "." and the index if there
+// are several rows; "" if `path` is empty.
 std::string file_of(const ScoreJob& job, const std::string& path, size_t index) {
-  return path.empty() ? "" : path + (job.files.size() > 2 ? str(".", index) : "");
+  return path.empty() ? "" : path + (job.num_rows() > 1 ? str(".", index) : "");
 }
 
 // Throws Error for invalid arguments. Called before the first model is scored.
@@ -47,6 +54,9 @@ void check_arguments(const ScoreJob& job) {
   if (job.files.size() < 2)
     refuse_usage("mh-eval", "one or more models, then the data",
                  job.files.empty() ? "none" : str(job.files[0], ", without data"), "usage: mh-eval MODEL... DATA");
+  if (job.is_ensemble && job.files.size() < 3)
+    refuse_usage("--ensemble", "two or more models, then the data", str("one model, ", job.files[0]),
+                 "add a model, or leave --ensemble out");
   if (std::count(job.files.begin(), job.files.end(), "-") > 1)
     refuse_usage("mh-eval", "standard input (-) for at most one file", "- more than once",
                  "write the other inputs to files");
@@ -59,14 +69,15 @@ void check_arguments(const ScoreJob& job) {
   std::vector<std::string> inputs = job.files;
   if (!decoding.references_path.empty()) inputs.push_back(decoding.references_path);
   refuse_output_onto_input("-", inputs);
-  for (size_t i = 0; i + 1 < job.files.size(); ++i) {
+  for (const std::string& path : job.model_paths())
+    if (path != "-") io::Checkpoint header(path);
+  for (size_t i = 0; i < job.num_rows(); ++i) {
     for (const std::string& output : {job.per_token_path, decoding.hypotheses_path})
       if (!output.empty()) refuse_output_onto_input(file_of(job, output, i), inputs);
     if (!job.per_token_path.empty() &&
         is_same_file(file_of(job, job.per_token_path, i), file_of(job, decoding.hypotheses_path, i)))
       refuse_usage("--hypotheses", "a file other than the file of --per-token", decoding.hypotheses_path,
                    "name another file");
-    if (job.files[i] != "-") io::Checkpoint header(job.files[i]);
   }
 }
 
@@ -129,8 +140,11 @@ void score(ScoreJob& job) {
   job.group = &join_evaluation(inputs, *job.args);
   job.decoding.prepare();
   const ShardSource source(job.files.back());
-  for (size_t i = 0; i + 1 < job.files.size(); ++i)
-    if (job.files[i] != "-") source.require_readable_by(io::Checkpoint(job.files[i]));
+  if (job.is_ensemble && !source.holds_pairs())
+    refuse_usage("--ensemble", "a shard of pairs, since an ensemble consists of translation models",
+                 str(source.name(), ", of the kind ", source.header().kind), "leave --ensemble out");
+  for (const std::string& path : job.model_paths())
+    if (path != "-") source.require_readable_by(io::Checkpoint(path));
   const bool scores_tokens = source.task().traits().has_perplexity;
   for (const auto& [option, file] : {std::pair("--predictions", job.examples.predictions_path),
                                      std::pair("--best-answers", job.examples.best_answers_path)})
@@ -139,8 +153,9 @@ void score(ScoreJob& job) {
                    str(source.name(), ", of the kind ", source.header().kind), str("leave ", option, " out"));
   Table table(Table::format_named(job.args->format),
               !job.per_token_path.empty() || !job.decoding.hypotheses_path.empty());
-  for (size_t i = 0; i + 1 < job.files.size(); ++i) {
-    model::LoadedModel model = load_checkpoint(*job.args, job.files[i]);
+  for (size_t i = 0; i < job.num_rows(); ++i) {
+    model::LoadedModel model =
+        job.is_ensemble ? load_ensemble(*job.args, job.model_paths()) : load_checkpoint(*job.args, job.files[i]);
     const auto dataset = source.dataset_for(model);
     job.decoding.check(*dataset, source.name());  // throws for options of translation if the shard has no pairs
     const ordered_json row =
@@ -161,6 +176,9 @@ Job make_score_job(CLI::App& app, const std::shared_ptr<Arguments>& args, Shared
   shared_options.scoring_options.push_back(
       app.add_option("files", job->files, "checkpoints, then a shard; one of these files may be - for standard input")
           ->type_name("MODEL... DATA"));
+  shared_options.scoring_options.push_back(app.add_flag(
+      "--ensemble", job->is_ensemble,
+      "evaluate all models as one ensemble, whose probabilities are the mean over the models, for a shard of pairs"));
   shared_options.format = job->format_option = add_format_option(app, args->format);
   shared_options.scoring_options.push_back(add_file(
       "--per-token", job->per_token_path, "output file of a table with the log-probability of each token, in nats"));

@@ -44,12 +44,16 @@ struct ScoreJob {
   const CLI::App* tool = nullptr;
   std::shared_ptr<Arguments> args;
   std::vector<std::string> files;  // paths of the models, then of the shard
+  bool is_ensemble = false;        // whether the models are one ensemble instead of models of their own
   std::string per_token_path;      // path of the file of --per-token
   CLI::Option* format_option = nullptr;
   data::ScoringOptions scoring_options;
   DecodeJob decoding;
   ExamplesJob examples;
   const distributed::Group* group = nullptr;  // the processes that share the batches
+  std::vector<std::string> model_paths() const { return {files.begin(), files.end() - 1}; }
+  // Returns the number of rows of the table.
+  size_t num_rows() const { return is_ensemble ? 1 : files.size() - 1; }
 };
 
 // Returns the table row with the scores of a model on examples, questions or documents, and writes its predictions.

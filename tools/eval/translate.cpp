@@ -20,6 +20,7 @@ constexpr int kScoreDigits = 4;  // decimals of a printed score; further digits 
 
 struct TranslateJob {
   std::string model, prefix_file;
+  std::vector<std::string> added_models;  // checkpoints of the further members of an ensemble
   std::vector<std::string> files;
   int64_t nbest = 1;
   bool prints_columns = false;  // whether the output has columns even for one translation per source line
@@ -43,7 +44,9 @@ void TranslateJob::describe(Fields& f) {
 }
 
 void TranslateJob::check() const {
-  if (std::count(files.begin(), files.end(), "-") + (model == "-" ? 1 : 0) + (prefix_file == "-" ? 1 : 0) > 1)
+  if (std::count(files.begin(), files.end(), "-") + std::count(added_models.begin(), added_models.end(), "-") +
+          (model == "-" ? 1 : 0) + (prefix_file == "-" ? 1 : 0) >
+      1)
     refuse_usage("mh-eval translate", "standard input (-) for at most one file", "- more than once",
                  "write the other inputs to files");
   if (sampling.samples > 0)
@@ -99,12 +102,15 @@ void translate_lines(const Arguments& args, const TranslateJob& job) {
   job.check();
   std::vector<std::string> input_files = job.files;
   input_files.insert(input_files.end(), {job.model, job.prefix_file});
+  input_files.insert(input_files.end(), job.added_models.begin(), job.added_models.end());
   const distributed::Group& group = join_evaluation(input_files, args);
   refuse_output_onto_input("-", input_files);
   std::unique_ptr<text::Lines> prefixes;
   if (!job.prefix_file.empty()) prefixes = std::make_unique<text::Lines>(job.prefix_file);
   text::TextBatches text(job.files, text::LineEnds::refuse_crlf, {});
-  model::LoadedModel model = load_checkpoint(args, job.model);
+  std::vector<std::string> model_paths{job.model};
+  model_paths.insert(model_paths.end(), job.added_models.begin(), job.added_models.end());
+  model::LoadedModel model = load_ensemble(args, model_paths);
   if (!model.model->has_encoder())
     refuse_usage(model.name, "a translation model", "a language model", "use mh-eval generate for this model");
   task::Translator translator(*model.model, task::SourceTargetTokenizers(model.tokenizers), job.translation,
@@ -164,6 +170,11 @@ void add_translate_subcommand(CLI::App& app, const std::shared_ptr<Arguments>& a
   sub->add_option("text", job->files, "text to translate, one sentence per line; - is standard input")
       ->required()
       ->type_name("FILE...");
+  sub->add_option("--add-model", job->added_models,
+                  "checkpoint of another translation model with the same vocabularies, for an ensemble whose "
+                  "probabilities are the mean over its models; can be repeated")
+      ->type_name("FILE")
+      ->allow_extra_args(false);
   sub->add_option("--prefix-file", job->prefix_file,
                   "file of prefixes with which the translations must begin, one prefix per source line")
       ->type_name("FILE");

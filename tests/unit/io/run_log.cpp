@@ -1,12 +1,15 @@
-// The lines of log.jsonl that a resumed run keeps.
+// The lines of log.jsonl that a resumed run keeps, and the curves of its values.
 #include "io/run_log.h"
 
 #include <catch2/catch.hpp>
+#include <cmath>
 
 #include "base/error.h"
 
 using mh::Error;
 using mh::Exit;
+using mh::io::LogPoint;
+using mh::io::read_curves;
 using mh::io::rewind_log;
 
 namespace {
@@ -46,4 +49,65 @@ TEST_CASE("rewind_log() refuses objects without an update and lines above 1 MiB"
       CHECK(std::string(error.what()).starts_with("log.jsonl: expected "));
     }
   }
+}
+
+namespace {
+
+// Returns the message of the Error(input) that read_curves() throws for a log; "" if it throws none.
+std::string refusal_of_curves(const std::string& text) {
+  try {
+    read_curves(text, "log.jsonl");
+  } catch (const Error& error) {
+    CHECK(error.exit() == Exit::input);
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("read_curves() returns the numbers of training and validation by update", "[io]") {
+  const auto points = read_curves(
+      "{\"started\":\"mh-train\",\"update\":0,\"threads\":2,\"updates_per_epoch\":4,\"configuration\":\"\"}\n"
+      "{\"update\":2,\"epoch\":0.5,\"tokens\":100,\"loss\":3.5,\"lr\":0.1,\"shard_epochs\":[0.5,0.2]}\n"
+      "{\"update\":3,\"valid_nll\":3,\"best\":true}\n"
+      "{\"update\":4,\"valid_nll\":2,\"best\":true}\n"
+      "{\"update\":4,\"epoch\":1,\"tokens\":300,\"loss\":null}\n"
+      "{\"update\":5,\"head-rotation\":{\"epoch\":2}}\n"
+      "{\"update\":5,\"returned_to\":4}\n"
+      "{\"update\":6,\"valid_nll\":1}\n",
+      "log.jsonl");
+  REQUIRE(points.size() == 4);
+  CHECK(points[0].update == 2);
+  CHECK(points[0].epoch == 0.5);
+  CHECK(points[0].tokens == 100);
+  CHECK(points[0].values == std::vector<std::pair<std::string, double>>{{"loss", 3.5}, {"lr", 0.1}});
+  CHECK(points[1].epoch == 0.75);
+  CHECK(points[1].tokens == 200);  // in the middle between two lines of training
+  CHECK(*points[1].find("valid_nll") == 3);
+  CHECK(points[1].find("loss") == nullptr);
+  CHECK(points[2].update == 4);
+  CHECK(points[2].tokens == 300);
+  CHECK(*points[2].find("valid_nll") == 2);
+  CHECK(std::isnan(*points[2].find("loss")));
+  CHECK(points[3].epoch == 1.5);
+  CHECK(std::isnan(points[3].tokens));
+}
+
+TEST_CASE("read_curves() leaves out a truncated last line, and reads a complete last line without line feed", "[io]") {
+  CHECK(read_curves(kLoss + "{\"update\":3,\"lo", "log.jsonl").size() == 1);
+  CHECK(read_curves(kLoss + "{\"update\":3,\"loss\":1}", "log.jsonl").size() == 2);
+}
+
+TEST_CASE("read_curves() refuses broken lines by their numbers, and logs without values", "[io]") {
+  for (const std::string& line :
+       {std::string("nonsense"), std::string("[]"), std::string(""), std::string("{\"loss\":1}"),
+        std::string("{\"update\":-1,\"loss\":1}"), std::string("{\"update\":3,\"loss\":\"high\"}"),
+        std::string("{\"update\":1,\"loss\":1}"), "{\"update\":3}" + std::string(1 << 20, ' ')}) {
+    INFO(line.substr(0, 40));
+    CHECK(refusal_of_curves(kLoss + line + "\n" + kLaterLoss).starts_with("log.jsonl:2: "));
+  }
+  for (const std::string& text :
+       {std::string(""), std::string("{\"up"), std::string("{\"update\":0,\"started\":\"\"}\n")})
+    CHECK(refusal_of_curves(text).starts_with("log.jsonl: expected "));
 }

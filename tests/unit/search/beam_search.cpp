@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <functional>
 #include <set>
 
 #include "attention/layer.h"
@@ -18,6 +19,7 @@
 #include "fixtures/passes.h"
 #include "fixtures/status.h"
 #include "fixtures/translators.h"
+#include "model/ensemble.h"
 #include "search/candidates.h"
 #include "search/device_search.h"
 
@@ -88,8 +90,12 @@ double forced_log_probability(model::LanguageModel& model, const std::vector<int
       .item<double>();
 }
 
+// Returns the log-probability of every possible next token of a target that begins with `tokens`.
+using NextLogProbabilities = std::function<std::vector<double>(const std::vector<int32_t>& tokens)>;
+
 // Returns the hypotheses of one sentence by plain loops, which extend one hypothesis at a time and sort all extensions.
-std::vector<Hypothesis> reference_search(model::LanguageModel& model, const Sentence& s, const SearchOptions& options) {
+std::vector<Hypothesis> reference_search(const NextLogProbabilities& next_log_probabilities, const Sentence& s,
+                                         const SearchOptions& options) {
   struct PartialHypothesis {
     std::vector<int32_t> tokens;
     double log_probability;
@@ -102,7 +108,7 @@ std::vector<Hypothesis> reference_search(model::LanguageModel& model, const Sent
   for (int64_t n = 0; !live_hypotheses.empty() && finished_hypotheses.size() < beam; ++n) {
     std::vector<PartialHypothesis> extensions;
     for (const PartialHypothesis& partial : live_hypotheses) {
-      const auto log_p = log_probabilities(model, s.source, partial.tokens);
+      const auto log_p = next_log_probabilities(partial.tokens);
       for (size_t t = 0; t < log_p.size(); ++t) {
         const auto token = static_cast<int32_t>(t);
         if (n < static_cast<int64_t>(s.prefix.size())) {
@@ -134,6 +140,10 @@ std::vector<Hypothesis> reference_search(model::LanguageModel& model, const Sent
   std::stable_sort(finished_hypotheses.begin(), finished_hypotheses.end(),
                    [](const Hypothesis& a, const Hypothesis& b) { return a.score > b.score; });
   return finished_hypotheses;
+}
+std::vector<Hypothesis> reference_search(model::LanguageModel& model, const Sentence& s, const SearchOptions& options) {
+  return reference_search(
+      [&](const std::vector<int32_t>& tokens) { return log_probabilities(model, s.source, tokens); }, s, options);
 }
 
 // Returns the bound on the difference of two log-probabilities of a hypothesis, from passes in batches of different
@@ -311,6 +321,58 @@ TEST_CASE("beam search equals plain loops without a cache for any search options
       require_same(model, device_hypotheses[i], expected);
     }
   }));
+}
+
+TEST_CASE("the search with an ensemble equals plain loops over the mean of the probabilities of its members",
+          "[search]") {
+  c10::NoGradGuard no_gradient;
+  const std::string narrow =
+      "[model]\nbackbone = 'encoder-decoder'\nlayers = 1\nwidth = 8\nffn_dim = 12\n[attention]\nheads = 2\n";
+  const auto first = build_peaked(kTiny, {9, 12}), second = build_peaked(narrow, {9, 12}, 2.5);
+  // kTiny has the longer chains of roundings, so the bound of require_same(), which follows from the parameters of the
+  // first member, holds for both members.
+  std::vector<model::EnsembleMember> members;
+  members.push_back({"first", build_peaked(kTiny, {9, 12}), 16});
+  members.push_back({"second", build_peaked(narrow, {9, 12}, 2.5), 8});
+  const auto ensemble = model::make_ensemble(std::move(members));
+  CHECK(rc::check([&] {
+    SearchOptions options;
+    options.beam = *rc::gen::inRange(1, 6);
+    options.length_penalty = *rc::gen::elementOf(std::vector<double>{0, 1});
+    options.max_length_b = *rc::gen::inRange(2, 6);
+    std::vector<Sentence> sentences;
+    const int count = *rc::gen::inRange(1, 4);
+    for (int i = 0; i < count; ++i)
+      sentences.push_back({random_source(*rc::gen::inRange(1, 8), 12, *rc::gen::inRange<uint64_t>(0, 1000)), {}, i});
+    const auto host_hypotheses = beam_search(*ensemble, sentences, kSpecialTokens, options);
+    const auto device_hypotheses = device_search(*ensemble, sentences, options);
+    for (size_t i = 0; i < sentences.size(); ++i) {
+      const auto log_means = [&](const std::vector<int32_t>& tokens) {
+        std::vector<double> log_p = log_probabilities(*first, sentences[i].source, tokens);
+        const std::vector<double> second_log_p = log_probabilities(*second, sentences[i].source, tokens);
+        for (size_t t = 0; t < log_p.size(); ++t)
+          log_p[t] = std::log((std::exp(log_p[t]) + std::exp(second_log_p[t])) / 2);
+        return log_p;
+      };
+      const auto expected = reference_search(log_means, sentences[i], options);
+      require_same(*ensemble, host_hypotheses[i], expected);
+      require_same(*ensemble, device_hypotheses[i], expected);
+    }
+  }));
+}
+
+TEST_CASE("an ensemble of a model with itself finds the hypotheses of the model", "[search]") {
+  c10::NoGradGuard no_gradient;
+  const auto model = build_peaked(kTiny, {30, 20});
+  std::vector<model::EnsembleMember> members;
+  for (const char* name : {"first", "second"}) members.push_back({name, build_peaked(kTiny, {30, 20}), 16});
+  const auto ensemble = model::make_ensemble(std::move(members));
+  SearchOptions options;
+  options.beam = 4, options.max_length_b = 12;
+  const auto sentences = random_sentences({6, 2, 9, 4}, 20);
+  const auto expected = beam_search(*model, sentences, kSpecialTokens, options),
+             actual = beam_search(*ensemble, sentences, kSpecialTokens, options);
+  for (size_t i = 0; i < sentences.size(); ++i) require_same(*model, actual[i], expected[i]);
 }
 
 TEST_CASE("search_on_device() returns the hypotheses of beam_search() in long searches and sampling", "[search]") {

@@ -1,0 +1,221 @@
+// mh-eval curves LOG…: prints and plots the losses, scores and learning rates in the logs of training runs.
+#include <algorithm>
+#include <deque>
+#include <numeric>
+
+#include "base/command_line.h"
+#include "base/error.h"
+#include "base/json_types.h"
+#include "base/plot.h"
+#include "base/table.h"
+#include "base/text.h"
+#include "eval.h"
+#include "io/run_log.h"
+
+namespace mh::eval {
+
+using nlohmann::ordered_json;
+
+namespace {
+
+enum class Axis { updates, epochs, tokens };
+
+const std::vector<std::pair<Axis, std::string>>& axis_names() {
+  static const std::vector<std::pair<Axis, std::string>> names{
+      {Axis::updates, "updates"}, {Axis::epochs, "epochs"}, {Axis::tokens, "tokens"}};
+  return names;
+}
+
+struct CurvesJob {
+  std::vector<std::string> log_paths, quantities;
+  std::string plot_path, format;
+  Axis axis = Axis::updates;
+  int64_t smoothing = 1;
+  CLI::Option* format_option = nullptr;
+  std::shared_ptr<const CommandLineFields> fields;
+  void describe(Fields& f) {
+    f.choice("x", axis, axis_names(), "horizontal axis of the plot");
+    f.field("smooth", smoothing,
+            "number of logged values of training whose mean replaces the last of them, in table and plot; values of "
+            "validations and learning rates are not smoothed; 1: no smoothing",
+            between(1, 10000));
+  }
+};
+
+struct RunCurves {
+  std::string name;  // name in the table
+  std::vector<io::LogPoint> points;
+};
+
+const std::string kValidation = "valid_";
+
+// Returns the quantity that a key of log.jsonl reports: the key without valid_.
+std::string quantity_of(const std::string& key) {
+  return key.starts_with(kValidation) ? key.substr(kValidation.size()) : key;
+}
+
+// Returns the keys of a quantity: its values in training and in validations. The validation of a language model reports
+// its loss under the key valid_nll.
+std::vector<std::string> keys_of(const std::string& quantity) {
+  std::vector<std::string> keys{quantity, kValidation + quantity};
+  if (quantity == "loss") keys.push_back(kValidation + "nll");
+  return keys;
+}
+
+// Returns all keys of the logs, in the order of their first lines.
+std::vector<std::string> all_keys(const std::vector<RunCurves>& runs) {
+  std::vector<std::string> keys;
+  for (const RunCurves& run : runs)
+    for (const io::LogPoint& point : run.points)
+      for (const auto& [key, value] : point.values)
+        if (std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
+  return keys;
+}
+
+bool contains(const std::vector<std::string>& texts, const std::string& text) {
+  return std::find(texts.begin(), texts.end(), text) != texts.end();
+}
+
+// Returns the quantities to show: those of --show or, without the option, loss, perplexity, the scores of validations
+// and the learning rate, if a log has them. Throws Error(usage) for a quantity that no log has.
+std::vector<std::string> shown_quantities(const CurvesJob& job, const std::vector<std::string>& keys) {
+  std::vector<std::string> available;
+  for (const std::string& key : keys)
+    if (const std::string quantity = quantity_of(key); !contains(available, quantity)) available.push_back(quantity);
+  for (const std::string& quantity : job.quantities)
+    if (!contains(available, quantity))
+      refuse_usage("--show", "a value in one of the logs: " + join(available, ", "), quantity,
+                   did_you_mean(quantity, available, "choose another value, or leave --show out"));
+  if (!job.quantities.empty()) return job.quantities;
+  std::vector<std::string> quantities{"loss", "perplexity"};
+  for (const std::string& quantity : available)
+    if (!contains(keys, quantity) && quantity != "nll" && !contains(quantities, quantity))
+      quantities.push_back(quantity);
+  quantities.push_back("lr");
+  std::erase_if(quantities, [&](const std::string& quantity) {
+    return !std::ranges::any_of(keys_of(quantity), [&](const std::string& key) { return contains(keys, key); });
+  });
+  return quantities.empty() ? available : quantities;
+}
+
+// Replaces each value of training by the mean of up to `num_values` values that end with it.
+void smooth(std::vector<io::LogPoint>& points, const std::vector<std::string>& keys, int64_t num_values) {
+  for (const std::string& key : keys) {
+    if (key.starts_with(kValidation) || key == "lr") continue;
+    std::deque<double> window;
+    for (io::LogPoint& point : points)
+      for (auto& [point_key, value] : point.values) {
+        if (point_key != key) continue;
+        window.push_back(value);
+        if (static_cast<int64_t>(window.size()) > num_values) window.pop_front();
+        value = std::accumulate(window.begin(), window.end(), 0.0) / static_cast<double>(window.size());
+      }
+  }
+}
+
+double x_of(const io::LogPoint& point, Axis axis) {
+  return axis == Axis::updates ? static_cast<double>(point.update) : axis == Axis::epochs ? point.epoch : point.tokens;
+}
+
+// Prints a row for each update of each run that has a value of one of the keys.
+void print_table(const CurvesJob& job, const std::vector<RunCurves>& runs, const std::vector<std::string>& keys) {
+  Table table(Table::format_named(job.format), !job.plot_path.empty());
+  for (const RunCurves& run : runs)
+    for (const io::LogPoint& point : run.points) {
+      if (std::ranges::none_of(keys, [&](const std::string& key) { return point.find(key) != nullptr; })) continue;
+      ordered_json row{{"run", run.name},
+                       {"update", point.update},
+                       {"epoch", point.epoch},
+                       {"tokens", point.tokens},
+                       {"smooth", job.smoothing}};
+      for (const std::string& key : keys) {
+        const double* value = point.find(key);
+        row[key] = value != nullptr ? *value : NAN;
+      }
+      table.print_row(row);
+    }
+}
+
+// Returns the chart of a quantity: a curve for each run and key.
+Chart chart_of(const CurvesJob& job, const std::vector<RunCurves>& runs, const std::vector<std::string>& names,
+               const std::string& quantity) {
+  const bool is_smoothed = job.smoothing > 1 && quantity != "lr";
+  const auto& axes = axis_names();
+  const auto axis = std::ranges::find(axes, job.axis, &std::pair<Axis, std::string>::first);
+  Chart chart{
+      is_smoothed ? str("training: mean of ", job.smoothing, " logged values") : "", axis->second, quantity, {}};
+  for (size_t i = 0; i < runs.size(); ++i)
+    for (const std::string& key : keys_of(quantity)) {
+      Curve curve{runs.size() > 1 ? str(names[i], ", ", key) : key, {}, {}};
+      for (const io::LogPoint& point : runs[i].points)
+        if (const double* value = point.find(key); value != nullptr) {
+          curve.x.push_back(x_of(point, job.axis));
+          curve.y.push_back(*value);
+        }
+      if (!curve.x.empty()) chart.curves.push_back(std::move(curve));
+    }
+  return chart;
+}
+
+void show_curves(const CurvesJob& job) {
+  if (std::count(job.log_paths.begin(), job.log_paths.end(), "-") > 1)
+    refuse_usage("mh-eval curves", "standard input (-) for at most one file", "- more than once",
+                 "write the other inputs to files");
+  if (job.plot_path.empty())
+    refuse_options({job.fields->option("x")}, "--plot with this option", "no --plot", "add --plot FILE");
+  if (job.plot_path == "-")
+    refuse_options({job.format_option}, "a table with this option", "--plot -, which replaces the table");
+  std::unique_ptr<Plot> plot;
+  if (!job.plot_path.empty()) {
+    refuse_output_onto_input(job.plot_path, job.log_paths);
+    plot = std::make_unique<Plot>(job.plot_path);
+  }
+  std::vector<RunCurves> runs;
+  for (const std::string& path : job.log_paths) {
+    const std::string name = input_name(path);
+    runs.push_back({name, io::read_curves(read_text_file(path), name)});
+  }
+  const std::vector<std::string> logged_keys = all_keys(runs);
+  const std::vector<std::string> quantities = shown_quantities(job, logged_keys);
+  std::vector<std::string> keys;
+  for (const std::string& quantity : quantities)
+    for (const std::string& key : keys_of(quantity))
+      if (contains(logged_keys, key) && !contains(keys, key)) keys.push_back(key);
+  for (RunCurves& run : runs) smooth(run.points, keys, job.smoothing);
+  if (job.plot_path != "-") print_table(job, runs, keys);
+  if (plot == nullptr) return;
+  std::vector<std::string> names;
+  for (const RunCurves& run : runs) names.push_back(run.name);
+  names = short_names(names);
+  for (const std::string& quantity : quantities) plot->add(chart_of(job, runs, names, quantity));
+  plot->draw();
+}
+
+}  // namespace
+
+void add_curves_subcommand(CLI::App& app, const std::shared_ptr<Arguments>& args, const SharedOptions& shared_options,
+                           Jobs& jobs) {
+  const auto job = std::make_shared<CurvesJob>();
+  CLI::App* sub =
+      app.add_subcommand("curves", "print and plot losses, scores and learning rates in the logs of training runs");
+  sub->add_option("logs", job->log_paths, "files log.jsonl of run folders; - is standard input")
+      ->required()
+      ->type_name("LOG...");
+  add_list(*sub, "--show", job->quantities,
+           "logged values to show, such as loss, bleu or gradient_norm, each with its value in validations [loss, "
+           "perplexity, scores of validations, lr]",
+           "NAME,...");
+  sub->add_option(
+         "--plot", job->plot_path,
+         "output file of a plot (.svg, .png or .pdf); - draws the plot in the terminal instead of printing the table")
+      ->type_name("FILE");
+  exclude(*sub, shared_options.scoring_options);
+  exclude(*sub, shared_options.model_options);  // the subcommand runs no model
+  job->format_option = shared_options.format;
+  job->fields = add_job(jobs, sub, job, [=] {
+    job->format = args->format;
+    show_curves(*job);
+  });
+}
+
+}  // namespace mh::eval
