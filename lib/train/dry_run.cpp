@@ -113,6 +113,9 @@ DryRunReport dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std:
   const PassPlanner planner(run, model->parameters(), batches.get());
   planner.check();
   DryRunReport report;
+  for (const auto& entry : run.procedures.entries())
+    if (const nlohmann::ordered_json values = entry.plugin->expected_values(); !values.is_null())
+      report.expected_values.update(values);
   report.tokens_per_update = tokens_per_update(run, batches.get());
   report.num_parameters = model->parameters().num_trainable_elements();
   report.num_trained_parameters = planner.num_trained_parameters();

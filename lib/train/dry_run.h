@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
@@ -36,6 +37,7 @@ struct DryRunReport {
   // Maximum number of predicted tokens in a row of train.batch.long_sequence_length tokens; nullopt without such rows,
   // or if the task has no maximum.
   std::optional<int64_t> max_long_row_predictions;
+  nlohmann::ordered_json expected_values;  // Procedure::expected_values() of all procedures; null: none
 };
 
 // Checks a configuration as training by `num_processes` processes would, and reports the model and the training that
