@@ -77,6 +77,11 @@ class AttentionLayer {
   // `remaining_heads`, or if a mixer of logits would have no score heads.
   AttentionOptions options_after_pruning(const RemainingHeads& remaining_heads) const;
 
+  // Returns the options of the layer after the queries, keys and values of every head are padded with zeros to
+  // `head_size` elements, at least the sizes of the layer; the factor of the logits is unchanged. Throws Error(usage)
+  // if zeros would change the results of a stage.
+  AttentionOptions options_after_padding(int64_t head_size) const;
+
   // Returns the keys, such as "attention.window", of the options in which this layer and `other` differ and which a
   // swap of heads leaves with their layers: all options except numbers of heads, sizes and biases, which belong to the
   // parameters that a head takes along. A scale of 0 counts as its value, 1/√dk.

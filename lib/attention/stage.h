@@ -147,6 +147,11 @@ class Stage {
                                                               const LayerSpec& /*layer_spec*/) const {
     return nullptr;
   }
+  // Returns the options of the stage after zeros are appended to every query, key and value vector of the layer
+  // (analysis/pad_heads.h); null if the options do not change. `layer_spec`: the layer before padding. The caller
+  // appends zeros to each head's block of the stage's parameters. Throws Error(usage) if zeros would change the
+  // results, as in a norm of the vectors.
+  virtual std::shared_ptr<StageOptions> options_after_padding(const LayerSpec& /*layer_spec*/) const { return nullptr; }
 };
 
 // Stage that changes the queries (B, h, Tq, dk) and the keys (B, hkv, Tk, dk) of new positions: context.q and

@@ -8,6 +8,11 @@
 //             takes the next n tokens of every stream, so that the memory holds the preceding tokens. The last update
 //             of an epoch takes the remaining tokens. Each epoch starts at the beginning of every stream with an empty
 //             memory, as in the code of Transformer-XL.
+//   sentences Text: each sentence, a line with its end-of-line token, is a row whose first input is an end-of-line
+//   token,
+//             so that no row has context; a sentence of more than n tokens is cut into rows of n tokens. Rows of
+//             similar length form an update, as for pairs; rows of equal length are shuffled among batches, and batches
+//             are shuffled, in each epoch by (seed, epoch).
 //   examples  Rows of an encoder model, shuffled in each epoch by (seed, epoch).
 //   pairs     Sentence pairs of similar length; an update takes as many pairs as fit into train.batch.tokens tokens
 //             when all are padded to the longest source or target. Pairs of equal length are shuffled among batches,
@@ -130,9 +135,12 @@ class TextBatches : public Batches {
   const BatchOptions options_;
 };
 
-// Returns the batches of a text in the order that options.order selects. `options` must have passed
+// Returns the batches of a text in the order that options.order selects, blocks or streams. `options` must have passed
 // BatchOptions::check(). Throws Error(usage) if there are more streams than tokens.
 std::unique_ptr<TextBatches> make_batches(Text text, const BatchOptions& options, int64_t seed);
+
+// Returns batches of the sentences of a text (`sentences` above). `options` must have passed BatchOptions::check().
+std::unique_ptr<Batches> make_padded_sentence_batches(Text text, const BatchOptions& options, int64_t seed);
 
 // Returns batches of sentence pairs of similar length. Throws Error(usage) if a source or target is longer than
 // options.sequence_length.

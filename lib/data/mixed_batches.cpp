@@ -17,7 +17,8 @@ std::unique_ptr<Batches> mix_batches(const std::vector<WeightedCorpus>& shards, 
   std::vector<std::string> names;
   std::vector<double> weights;
   for (const WeightedCorpus& shard : shards) {
-    if (const Text* text = shard.corpus->as_text()) texts.push_back(*text);
+    if (const Text* text = shard.corpus->as_text(); text != nullptr && options.order != BatchOrder::sentences)
+      texts.push_back(*text);
     names.push_back(shard.name);
     weights.push_back(shard.weight);
   }

@@ -7,7 +7,9 @@
 //                       fairseq.
 //   streams             Text: parallel contiguous streams, read in blocks of n tokens; the memory holds the preceding
 //                       tokens of each stream, as in Transformer-XL.
-//   sentences           Sentence pairs, each target given its source, or examples; rows are independent.
+//   sentences           Sentence pairs, each target given its source, or examples; rows are independent. A text, with
+//                       TextRows::sentences: each sentence, a line with its end-of-line token, in a row of its own
+//                       without context; a sentence of more than n tokens is cut into rows of n tokens.
 //
 // Without a sample, every token of a text, and every known target of another corpus, is scored exactly once.
 //
@@ -32,6 +34,9 @@
 #include "base/fields.h"
 
 namespace mh::data {
+
+// The rows of a text. automatic: as in the training of the model.
+enum class TextRows { automatic, blocks, sentences };
 
 enum class Begin { automatic, none, document, block };
 
@@ -66,7 +71,8 @@ struct ScoringOptions {
   int64_t memory = -1;
   int64_t streams = 0;
   int64_t batch = 0;
-  SampleOptions sample;               // not in describe(): tools that support samples call sample.describe()
+  TextRows text_rows = TextRows::blocks;  // not in describe(): only mh-eval has an option for it
+  SampleOptions sample;                   // not in describe(): tools that support samples call sample.describe()
   bool has_independent_rows = false;  // whether rows are independent (protocol "sentences"); set by Corpus::resolve()
   bool has_begin_token = false;       // text: whether the vocabulary has a begin token; set by Corpus::resolve()
   // Returns whether resolved options put a begin token in front of documents or rows.
@@ -98,7 +104,7 @@ struct ScoringOptions {
 
 // Returns the name of the scoring protocol of resolved options.
 inline const char* protocol_of(const ScoringOptions& resolved) {
-  if (resolved.has_independent_rows) return "sentences";
+  if (resolved.has_independent_rows || resolved.text_rows == TextRows::sentences) return "sentences";
   return resolved.memory > 0 ? "streams" : resolved.context > 0 ? "context-window" : "independent-blocks";
 }
 

@@ -95,6 +95,17 @@ std::vector<Row> make_document_rows(const Text& text, const ScoringOptions& o) {
   return rows;
 }
 
+// Returns the rows of the sentences of a text, each without context.
+std::vector<Row> make_sentence_rows(const Text& text, const ScoringOptions& o) {
+  const std::vector<int64_t> begins = sentence_row_begins(text, o.sequence_length);
+  std::vector<Row> rows;
+  for (size_t i = 0; i + 1 < begins.size(); ++i) {
+    rows.push_back({begins[i], begins[i + 1] - begins[i], 0});
+    rows.back().starts_with_begin = o.begin == Begin::block;
+  }
+  return rows;
+}
+
 // Returns the indices of those rows of the documents of a text that are scored: all, or a sample of the full rows.
 std::vector<int64_t> scored_row_indices(const ScoringOptions& o, const std::vector<Row>& rows) {
   std::vector<int64_t> indices;
@@ -113,10 +124,11 @@ std::vector<int64_t> scored_row_indices(const ScoringOptions& o, const std::vect
   return sampled_indices;
 }
 
-// Returns the mini-batches of the rows of all documents. The rows are sorted by length, since documents may be much
-// shorter than a block.
-MiniBatches document_mini_batches(const Text& text, const ScoringOptions& o) {
-  const auto rows = std::make_shared<const std::vector<Row>>(make_document_rows(text, o));
+// Returns the mini-batches of the rows of all documents, or of all sentences. The rows are sorted by length, since
+// documents and sentences may be much shorter than a block.
+MiniBatches sorted_text_mini_batches(const Text& text, const ScoringOptions& o) {
+  const auto rows = std::make_shared<const std::vector<Row>>(
+      o.text_rows == TextRows::sentences ? make_sentence_rows(text, o) : make_document_rows(text, o));
   const auto row_of = [rows](int64_t index) { return (*rows)[static_cast<size_t>(index)]; };
   const auto load = [&text, row_of, unscored_id = unscored_id_of(text, o)](const std::vector<int64_t>& indices,
                                                                            std::vector<Row>& loaded_rows) {
@@ -171,6 +183,22 @@ Row Streams::row(int64_t stream, int64_t segment) const {
   return {stream_begin + offset, std::min(sequence_length_, stream_length - offset), 0};
 }
 
+std::vector<int64_t> sentence_row_begins(const Text& text, int64_t sequence_length) {
+  constexpr int64_t kChunkTokens = 1 << 16;
+  std::vector<int32_t> tokens;
+  std::vector<int64_t> begins{0};
+  for (int64_t first = 0; first < text.num_tokens; first += kChunkTokens) {
+    tokens.resize(static_cast<size_t>(std::min(kChunkTokens, text.num_tokens - first)));
+    text.read_tokens(first, tokens);
+    for (size_t i = 0; i < tokens.size(); ++i)
+      if (const int64_t end = first + static_cast<int64_t>(i) + 1;
+          tokens[i] == text.end_of_line_id || end - begins.back() == sequence_length)
+        begins.push_back(end);
+  }
+  if (begins.back() < text.num_tokens) begins.push_back(text.num_tokens);
+  return begins;
+}
+
 std::vector<Row> make_chunks(int64_t num_tokens, int64_t sequence_length, int64_t context) {
   require_context_below_length(sequence_length, context);
   std::vector<Row> chunks;
@@ -184,6 +212,19 @@ std::vector<Row> make_chunks(int64_t num_tokens, int64_t sequence_length, int64_
 
 ScoringOptions Text::resolve(const ScoringOptions& options, model::LanguageModel& model) const {
   ScoringOptions o = options;
+  if (o.text_rows == TextRows::automatic) o.text_rows = TextRows::blocks;
+  if (o.text_rows == TextRows::sentences) {
+    const auto refuse = [](const char* option, const char* expected, const std::string& found) {
+      refuse_usage(option, str(expected, " for rows of sentences, which have no context"), found,
+                   str("leave ", option, " out, or score blocks of the text"));
+    };
+    if (o.context > 0) refuse("--context", "0", str(o.context));
+    if (o.memory > 0) refuse("--memory", "0", str(o.memory));
+    if (o.streams > 0) refuse("--streams", "0", str(o.streams));
+    if (o.begin == Begin::document) refuse("--begin", "block or none", name_of(o.begin));
+    if (o.sample.blocks > 0) refuse("--blocks", "0", str(o.sample.blocks));
+    o.memory = 0;
+  }
   if (o.memory > 0 && o.context > 0)
     refuse_usage("--context", "0 if --memory is above 0", str(o.context), "leave --context or --memory out");
   if (o.memory > 0 && model.memory_length() == 0)
@@ -214,7 +255,7 @@ ScoringOptions Text::resolve(const ScoringOptions& options, model::LanguageModel
 }
 
 MiniBatches Text::mini_batches(const ScoringOptions& o) const {
-  if (o.begin == Begin::document) return document_mini_batches(*this, o);
+  if (o.begin == Begin::document || o.text_rows == TextRows::sentences) return sorted_text_mini_batches(*this, o);
   const StreamRows streams = streams_of(o, num_tokens);
   auto next = [this, streams, rows_per_pass = o.batch, starts_with_begin = o.begin == Begin::block,
                unscored_id = unscored_id_of(*this, o), begin = int64_t{0},
@@ -248,6 +289,7 @@ MiniBatches Text::mini_batches(const ScoringOptions& o) const {
 }
 
 std::unique_ptr<Batches> Text::batches(const BatchOptions& options, int64_t seed) const {
+  if (options.order == BatchOrder::sentences) return make_padded_sentence_batches(*this, options, seed);
   return make_batches(*this, options, seed);
 }
 

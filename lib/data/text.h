@@ -60,6 +60,11 @@ class Streams {
   int64_t num_tokens_, num_streams_, sequence_length_;
 };
 
+// Returns the first token of each row of the sentences of a text, and then the number of tokens of the text. A sentence
+// ends with an end-of-line token, or with the text; a sentence of more than `sequence_length` tokens is cut into rows
+// of `sequence_length` tokens. Reads the whole text.
+std::vector<int64_t> sentence_row_begins(const Text& text, int64_t sequence_length);
+
 // Splits a text of `num_tokens` tokens into rows. A row scores `sequence_length` - `context` tokens (the last row may
 // score fewer) and starts with the `context` tokens before them (fewer at the start of the text), so every token is
 // scored exactly once. Throws Error(usage) unless `context` is less than `sequence_length`.

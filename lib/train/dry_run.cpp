@@ -26,6 +26,7 @@ int64_t tokens_per_update(const RunConfig& run, const Batches* batches) {
   const BatchOptions& b = t.batch;
   if (b.rows > 0) return b.rows * b.sequence_length;
   const task::TaskTraits traits = run.task().traits();
+  if (b.order == BatchOrder::sentences) return b.tokens;
   return traits.has_text_order || traits.counts_rows ? b.tokens / b.sequence_length * b.sequence_length : b.tokens;
 }
 
@@ -48,6 +49,7 @@ void set_rows_per_process(DryRunReport& report, const RunConfig& run, const Trai
                           const Batches* batches) {
   const BatchOptions& b = run.train.batch;
   const task::TaskTraits traits = run.task().traits();
+  if (b.order == BatchOrder::sentences) return;  // the number of rows differs from update to update
   if (traits.has_text_order || traits.counts_rows) {
     const int64_t num_rows = b.rows > 0 ? b.rows : std::max<int64_t>(1, b.tokens / b.sequence_length);
     report.rows_per_process = ceil_div(num_rows, report.num_processes);
@@ -113,6 +115,9 @@ DryRunReport dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std:
   const PassPlanner planner(run, model->parameters(), batches.get());
   planner.check();
   DryRunReport report;
+  for (const auto& entry : run.procedures.entries())
+    if (const nlohmann::ordered_json values = entry.plugin->expected_values(); !values.is_null())
+      report.expected_values.update(values);
   report.tokens_per_update = tokens_per_update(run, batches.get());
   report.num_parameters = model->parameters().num_trainable_elements();
   report.num_trained_parameters = planner.num_trained_parameters();

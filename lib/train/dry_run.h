@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
@@ -27,7 +28,7 @@ struct DryRunReport {
       num_epochs;             // length of training in epochs, rounded to hundredths; nullopt without data or length
   int64_t num_processes = 1;  // number of processes that train the model together
   // Number of rows of an update in a process, rounded up: the maximum over the processes for a text, the mean for
-  // examples, which processes share by their lengths. 0 for sentence pairs.
+  // examples, which processes share by their lengths. 0 for sentence pairs and sentences of a text.
   int64_t rows_per_process = 0;
   // Mean number of sentence pairs of an update in a process, over an epoch, rounded to hundredths; nullopt for other
   // corpora, and without data.
@@ -36,6 +37,7 @@ struct DryRunReport {
   // Maximum number of predicted tokens in a row of train.batch.long_sequence_length tokens; nullopt without such rows,
   // or if the task has no maximum.
   std::optional<int64_t> max_long_row_predictions;
+  nlohmann::ordered_json expected_values;  // Procedure::expected_values() of all procedures; null: none
 };
 
 // Checks a configuration as training by `num_processes` processes would, and reports the model and the training that

@@ -110,7 +110,8 @@ std::string describe_shards(const DataOptions& options, const std::vector<double
 int64_t length_to_updates(const Length& length, const RunConfig& run, const Batches* batches) {
   if (batches != nullptr) return batches->to_updates(length);
   const task::TaskTraits traits = run.task().traits();
-  if (traits.has_text_order) return data::length_to_updates(length, run.train.batch, 0);
+  if (traits.has_text_order && run.train.batch.order != BatchOrder::sentences)
+    return data::length_to_updates(length, run.train.batch, 0);
   if (traits.counts_rows) return data::example_length_to_updates(length, 0);
   return data::count_updates(length, 0, [](int64_t) { return int64_t{0}; });
 }

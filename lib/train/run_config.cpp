@@ -74,9 +74,11 @@ void RunConfig::check_without_data() const {
   check_task_options();
   check_shard_weights();
   const int64_t memory = model.model.transformer_xl.memory;
-  if (memory > 0 && train.batch.order == BatchOrder::blocks)
+  const bool shuffles_rows = train.batch.order == BatchOrder::blocks || train.batch.order == BatchOrder::sentences;
+  if (memory > 0 && shuffles_rows)
     refuse_usage("train.batch.order", "streams, since the model has a memory",
-                 "the default, blocks, which are shuffled",
+                 train.batch.order == BatchOrder::blocks ? "the default, blocks, which are shuffled"
+                                                         : "sentences, which are shuffled",
                  "set train.batch.order=streams, or model.transformer-xl.memory=0");
   if (train.validation.memory > 0 && memory == 0)
     refuse_usage("train.validation.memory", "0 for a model without a memory", str(train.validation.memory),
@@ -128,9 +130,10 @@ void RunConfig::check_task_options() const {
                  batch.long_sequence_length > 0 ? "no train.batch.long_from" : "no train.batch.long_sequence_length",
                  "set both keys, for example train.batch.long_from=900u, or leave both out");
   task().check(batch.long_sequence_length);
-  if (!traits.has_text_order && batch.order == BatchOrder::streams)
+  if (!traits.has_text_order && batch.order != BatchOrder::blocks)
     refuse_usage("train.batch.order", str("blocks, since ", traits.row_noun, " are independent"),
-                 "streams, which only texts support", "leave train.batch.order out");
+                 str(batch.order == BatchOrder::streams ? "streams" : "sentences", ", which only texts support"),
+                 "leave train.batch.order out");
   if (traits.has_perplexity && !traits.has_text_order && train.validation.sequence_length > 0)
     refuse_usage("train.validation.sequence_length", "0, since whole sentences are scored",
                  str(train.validation.sequence_length), "leave train.validation.sequence_length out");
@@ -172,6 +175,8 @@ void RunConfig::check_cuda_graph(model::LanguageModel& language_model) const {
   if (!task().traits().has_text_order)
     refuse("a language model, whose rows have equal lengths",
            str("model.backbone='", model.model.backbone, "', whose training examples have different lengths"));
+  if (train.batch.order == BatchOrder::sentences)
+    refuse("rows of equal lengths", "train.batch.order=sentences, whose rows have different lengths");
   if (language_model.memory_length() > 0)
     refuse("a model without a memory", str("model.transformer-xl.memory=", language_model.memory_length()));
   if (train.recompute) refuse("train.recompute=false", "true");

@@ -229,6 +229,12 @@ void Trainer::log_start() const {
     log_info(
         "updates of equal shapes replay a captured CUDA graph; passes in which a training procedure changes the layers "
         "run without a graph");
+  for (const auto& entry : config_.procedures.entries())
+    if (const nlohmann::ordered_json values = entry.plugin->expected_values(); !values.is_null()) {
+      std::vector<std::string> texts;
+      for (const auto& [name, value] : values.items()) texts.push_back(str(name, " ", value.dump()));
+      log_info(str(entry.name, ": ", join(texts, ", ")));
+    }
   if (pass_planner_->skips_passes()) log_info("passes that would train no parameter of train.trainable are skipped");
   log_info(str(count_with_commas(model_->parameters().num_trainable_elements(), "parameter"), ", ",
                count_with_commas(end_, "update"), " of ", count_with_commas(batches_->tokens_per_update(), "token")));

@@ -31,6 +31,7 @@ Validation Validator::run(model::LanguageModel& model, attention::Observer* obse
   if (config_.task().traits().has_text_order) {
     options.scoring.sequence_length = config_.validation_sequence_length();
     options.scoring.memory = config_.validation_memory();
+    if (config_.train.batch.order == BatchOrder::sentences) options.scoring.text_rows = data::TextRows::sentences;
     options.scoring.begin = data::Begin::none;  // as in training, whose rows start with the token before the row
   }
   options.metric = config_.train.validation.metric;

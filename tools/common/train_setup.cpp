@@ -171,6 +171,7 @@ void dry_run(const Arguments& args) {
   if (report.num_warmup_updates > 0) columns["warmup_updates"] = report.num_warmup_updates;
   if (report.num_epochs) columns["epochs"] = *report.num_epochs;
   if (report.max_long_row_predictions) columns["long_predictions"] = *report.max_long_row_predictions;
+  if (!report.expected_values.is_null()) columns.update(report.expected_values);
   if (report.num_processes > 1) {
     columns["processes"] = report.num_processes;
     if (report.rows_per_process > 0) columns["rows_per_process"] = report.rows_per_process;

@@ -1,4 +1,4 @@
-// mh-convert --average and --fold: write a new checkpoint from one or more checkpoints.
+// mh-convert --average, --fold and --head-size: write a new checkpoint from one or more checkpoints.
 #include <unistd.h>
 
 #include <algorithm>
@@ -6,6 +6,7 @@
 
 #include "analysis/average.h"
 #include "analysis/fold.h"
+#include "analysis/pad_heads.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json_types.h"
@@ -22,15 +23,15 @@ namespace {
 
 // Throws Error(usage) for invalid arguments. Called before any file is opened.
 void check_arguments(const Arguments& args) {
-  if (!args.average && !args.fold && args.files.size() == 1 && args.files.front() != "-" &&
+  if (!args.changes_checkpoints() && args.files.size() == 1 && args.files.front() != "-" &&
       !std::filesystem::exists(args.files.front()))
     refuse_input(args.files.front(), "a Hugging Face folder", "no such folder", "check the path");
-  if (!args.average && !args.fold)
-    refuse_usage("mh-convert", "--average, --fold or a Hugging Face folder",
+  if (!args.changes_checkpoints())
+    refuse_usage("mh-convert", "--average, --fold, --head-size or a Hugging Face folder",
                  args.files.empty() ? "none" : "only " + join(args.files, ", "), "mh-convert --help shows all options");
   if (args.files.empty()) refuse_usage("mh-convert", "a checkpoint", "none", "mh-convert --help shows all options");
   if (!args.average && args.files.size() > 1)
-    refuse_usage("--fold", "one checkpoint", count_of(args.files.size(), "checkpoint"),
+    refuse_usage(args.fold ? "--fold" : "--head-size", "one checkpoint", count_of(args.files.size(), "checkpoint"),
                  "add --average to average the checkpoints first");
   refuse_options({args.seed_option, args.padded_vocabulary_option}, "a Hugging Face folder with this option",
                  "checkpoints");
@@ -77,8 +78,20 @@ void convert_checkpoints(const Arguments& args) {
     io::add_origin(metadata, model.name, {{"fold", folded_model.layer_names}});
     const int64_t old_num_parameters = model.model->parameters().num_trainable_elements();
     model.model = std::move(folded_model.model);
+    model.config = std::move(folded_model.config);
     log_info(str("folded the combiners of ", count_of(folded_model.layer_names.size(), "layer"), "; parameters ",
                  with_commas(old_num_parameters), " -> ",
+                 with_commas(model.model->parameters().num_trainable_elements())));
+  }
+  if (args.head_size > 0) {
+    analysis::PaddedModel padded_model =
+        analysis::pad_heads(model.config, *model.model, args.head_size, "--head-size, " + model.name);
+    train::set_model(metadata, train::RunConfig::parse(model.toml, model.name), padded_model.config);
+    io::add_origin(metadata, model.name, {{"head_size", args.head_size}});
+    const int64_t old_num_parameters = model.model->parameters().num_trainable_elements();
+    model.model = std::move(padded_model.model);
+    log_info(str("padded the heads of ", count_of(padded_model.num_layers, "layer"), " to ", args.head_size,
+                 " elements; parameters ", with_commas(old_num_parameters), " -> ",
                  with_commas(model.model->parameters().num_trainable_elements())));
   }
   model::write_parameters(*open_sink(args.output), model.model->parameters(), std::move(metadata), output_type(args));

@@ -60,11 +60,12 @@ io::DType output_type(const Arguments& args) {
 
 bool is_from_huggingface(const Arguments& args) {
   return std::any_of(args.files.begin(), args.files.end(), is_folder) ||
-         ((args.padded_vocabulary_option->count() > 0 || args.seed_option->count() > 0) && !args.average && !args.fold);
+         ((args.padded_vocabulary_option->count() > 0 || args.seed_option->count() > 0) && !args.changes_checkpoints());
 }
 
 void convert_from_huggingface(const Arguments& args) {
   refuse_folder_to_average_or_fold(args);
+  refuse_options({args.head_size_option}, "a checkpoint file with this option", "a Hugging Face folder");
   if (args.files.size() != 1)
     refuse_usage("mh-convert", "one Hugging Face folder", count_of(args.files.size(), "argument"),
                  "mh-convert --help shows examples");
@@ -88,6 +89,7 @@ void convert_from_huggingface(const Arguments& args) {
 
 void convert_to_huggingface(const Arguments& args) {
   refuse_average_and_fold_with_to(args);
+  refuse_options({args.head_size_option}, "no --to huggingface in the same run", "--to huggingface");
   if (args.files.size() != 2)
     refuse_usage("--to huggingface", "a checkpoint and a new folder", count_of(args.files.size(), "argument"),
                  "mh-convert --help shows examples");

@@ -1,7 +1,9 @@
-// mh-convert: averages checkpoints, folds combiners, and converts models from and to Hugging Face transformers.
+// mh-convert: averages checkpoints, folds combiners, pads heads, and converts models from and to Hugging Face
+// transformers.
 //
 //   mh-convert --average run1/checkpoints/*.safetensors > average.safetensors
 //   mh-convert --fold run1/best.safetensors -o folded.safetensors
+//   mh-convert --head-size 128 run1/best.safetensors > padded.safetensors
 //   mh-convert bert-folder/ > bert.safetensors
 //   mh-convert --to huggingface bert.safetensors new-folder/
 #include <CLI/CLI.hpp>
@@ -14,7 +16,7 @@ using namespace mh;
 
 int main(int argc, char** argv) {
   Tool tool({"mh-convert",
-             "Averages checkpoints, folds combiners, and converts models from and to Hugging Face folders.",
+             "Averages checkpoints, folds combiners, pads heads, and converts models from and to Hugging Face folders.",
              "  mh-convert --average run1/checkpoints/*.safetensors > average.safetensors\n"
              "  mh-convert --fold run1/best.safetensors -o folded.safetensors\n"
              "  mh-convert --average --fold run1/checkpoints/*.safetensors | mh-eval - test.mhs\n"
@@ -30,6 +32,12 @@ int main(int argc, char** argv) {
   app.add_flag(
       "--fold", args.fold,
       "fold combiners that mix heads by one matrix for all inputs, such as alphas, into the output projection");
+  args.head_size_option =
+      app.add_option("--head-size", args.head_size,
+                     "pad the queries, keys and values of every head with zeros to N elements, without a change of the "
+                     "outputs")
+          ->type_name("N")
+          ->check(whole_number(1, 65536));
   app.add_option("--to", args.output_format,
                  "output format; huggingface: write the model of the first argument to a new Hugging Face folder with "
                  "the name of the second argument")

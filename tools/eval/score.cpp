@@ -2,6 +2,7 @@
 #include "score.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 
 #include "base/command_line.h"
@@ -94,7 +95,9 @@ uint64_t scored_text_bytes(const ShardSource& source, const text::Tokenizer& tok
 // --hypotheses.
 ordered_json score_tokens(const ScoreJob& job, const ShardSource& source, model::LoadedModel& model,
                           const task::Dataset& dataset, size_t index) {
-  const data::ScoringOptions options = resolved_scoring_options(model, job.scoring_options, dataset);
+  data::ScoringOptions scoring_options = job.scoring_options;
+  scoring_options.text_rows = job.text_options.text_rows;
+  const data::ScoringOptions options = resolved_scoring_options(model, scoring_options, dataset);
   std::unique_ptr<ByteSink> token_table =
       job.per_token_path.empty() ? nullptr : open_sink(file_of(job, job.per_token_path, index));
   if (token_table != nullptr) token_table->write("index\ttoken\tpiece\tlog_probability\n");
@@ -117,6 +120,8 @@ ordered_json score_tokens(const ScoreJob& job, const ShardSource& source, model:
   const uint64_t num_bytes = scored_text_bytes(source, *model.tokenizers.target, options);
   for (const task::LikelihoodScore& likelihood_score : task::likelihood_scores())
     row[likelihood_score.name] = likelihood_score.value(score, num_bytes);
+  if (job.text_options.words > 0)
+    row["word_perplexity"] = std::exp(score.nll / static_cast<double>(job.text_options.words));
   row.update({{"block", options.sequence_length},
               {"context", options.context},
               {"memory", options.memory},
@@ -151,6 +156,9 @@ void score(ScoreJob& job) {
     if (scores_tokens && !file.empty())
       refuse_usage(option, "a shard of examples or questions",
                    str(source.name(), ", of the kind ", source.header().kind), str("leave ", option, " out"));
+  if (!scores_tokens && (job.text_options.words > 0 || job.text_options.text_rows == data::TextRows::sentences))
+    refuse_usage(job.text_options.words > 0 ? "--words" : "--text-rows", "a shard of a text with this option",
+                 str(source.name(), ", of the kind ", source.header().kind), "leave this option out");
   Table table(Table::format_named(job.args->format),
               !job.per_token_path.empty() || !job.decoding.hypotheses_path.empty());
   for (size_t i = 0; i < job.num_rows(); ++i) {
@@ -191,8 +199,10 @@ Job make_score_job(CLI::App& app, const std::shared_ptr<Arguments>& args, Shared
       add_file("--best-answers", job->examples.best_answers_path,
                "output file of the best answers to each question with their scores, for a shard of questions"));
   for (CLI::Option* option : add_model_options(app, *args).all()) shared_options.model_options.push_back(option);
-  const auto fields = std::make_shared<CommandLineFields>(app), decoding = std::make_shared<CommandLineFields>(app);
+  const auto fields = std::make_shared<CommandLineFields>(app), text_fields = std::make_shared<CommandLineFields>(app),
+             decoding = std::make_shared<CommandLineFields>(app);
   fields->declare(job->scoring_options);
+  text_fields->declare(job->text_options);
   // Each of these options makes mh-eval translate the shard.
   std::vector<CLI::Option*> decode_options{
       add_file(
@@ -202,10 +212,11 @@ Job make_score_job(CLI::App& app, const std::shared_ptr<Arguments>& args, Shared
                "file of reference translations for BLEU, for a shard of pairs [the decoded targets of the shard]")};
   decoding->declare(job->decoding);
   decode_options.insert(decode_options.end(), decoding->options().begin(), decoding->options().end());
-  for (const auto& options : {fields->options(), decode_options})
+  for (const auto& options : {fields->options(), text_fields->options(), decode_options})
     shared_options.scoring_options.insert(shared_options.scoring_options.end(), options.begin(), options.end());
-  return {&app, [job, fields, decoding, decode_options] {
+  return {&app, [job, fields, text_fields, decoding, decode_options] {
             fields->store_values(job->scoring_options);
+            text_fields->store_values(job->text_options);
             decoding->store_values(job->decoding);
             check_bleu_options(*decoding, job->decoding.options.bleu);
             for (const CLI::Option* option : decode_options)

@@ -40,6 +40,25 @@ struct ExamplesJob {
   bool prints_scores() const { return predictions_path != "-" && best_answers_path != "-"; }
 };
 
+// The options of the scores of a text.
+struct TextScoreOptions {
+  data::TextRows text_rows = data::TextRows::automatic;
+  int64_t words = 0;
+  void describe(Fields& f) {
+    f.choice("text_rows", text_rows,
+             {{data::TextRows::automatic, "auto"},
+              {data::TextRows::blocks, "blocks"},
+              {data::TextRows::sentences, "sentences"}},
+             "rows of a text; blocks: sequences of tokens, whatever the lines; sentences: each line in a row of its "
+             "own, without context; auto: sentences if the model was trained with train.batch.order = sentences and "
+             "--context is 0, otherwise blocks");
+    f.field("words", words,
+            "number of words of the scored text, ends of lines included, by which word_perplexity divides; 0: no "
+            "word_perplexity",
+            at_least(0));
+  }
+};
+
 struct ScoreJob {
   const CLI::App* tool = nullptr;
   std::shared_ptr<Arguments> args;
@@ -48,6 +67,7 @@ struct ScoreJob {
   std::string per_token_path;      // path of the file of --per-token
   CLI::Option* format_option = nullptr;
   data::ScoringOptions scoring_options;
+  TextScoreOptions text_options;
   DecodeJob decoding;
   ExamplesJob examples;
   const distributed::Group* group = nullptr;  // the processes that share the batches

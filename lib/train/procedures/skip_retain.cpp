@@ -1,6 +1,9 @@
 #include "train/procedures/skip_retain.h"
 
+#include <cmath>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -30,7 +33,16 @@ double skip_probability(SkipSchedule schedule, double rate, int64_t layer, int64
   return 0;
 }
 
+double expected_context(const std::vector<double>& skip_probabilities, int64_t memory_length) {
+  return 2 * static_cast<double>(memory_length) *
+         std::accumulate(skip_probabilities.begin(), skip_probabilities.end(), 0.0);
+}
+
+double mean_memory_age(double skip_probability) { return 1 / (1 - skip_probability); }
+
 namespace {
+
+double rounded_to_hundredths(double value) { return std::round(100 * value) / 100; }
 
 class SkipRetain : public Procedure {
  public:
@@ -81,6 +93,20 @@ class SkipRetain : public Procedure {
     if (num_layers_ == 0)
       refuse_usage("train.procedures.skip-retain", "a model that can skip layers", "a model that cannot skip layers",
                    "use another backbone, for example model.backbone = \"transformer-xl\"");
+    memory_length_ = model.memory_length();
+  }
+
+  // Returns the expected context and the mean age of each layer's memory in the phase that skips layers; null for a
+  // model without a memory.
+  nlohmann::ordered_json expected_values() const override {
+    if (memory_length_ == 0) return nullptr;
+    std::vector<double> probabilities, memory_ages;
+    for (int64_t layer = 0; layer < num_layers_; ++layer) {
+      probabilities.push_back(skip_probability(schedule_, skip_rate_, layer, num_layers_));
+      memory_ages.push_back(rounded_to_hundredths(mean_memory_age(probabilities.back())));
+    }
+    return {{"expected_context", rounded_to_hundredths(expected_context(probabilities, memory_length_))},
+            {"memory_ages", memory_ages}};
   }
 
   // Draws for each layer whether the update skips it. All rows of the batch skip the same layers.
@@ -113,7 +139,7 @@ class SkipRetain : public Procedure {
   double skip_rate_ = 0.1;
   Length max_phase_length_{0, Length::Unit::updates};
   uint64_t seed_ = 0;
-  int64_t phase_end_ = 0, run_end_ = 0, num_layers_ = 0;
+  int64_t phase_end_ = 0, run_end_ = 0, num_layers_ = 0, memory_length_ = 0;
   bool has_stalled_ = false;  // whether the patience ended phase 1 before update phase_end_; part of the saved state
 };
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace mh::train {
 
@@ -18,5 +19,14 @@ enum class SkipSchedule { linear, all, not_first, not_last, not_ends };
 //   not-last  (4)  rate, and 0 for i = N
 //   not-ends  (5)  rate, and 0 for i = 1 and i = N
 double skip_probability(SkipSchedule schedule, double rate, int64_t layer, int64_t num_layers);
+
+// Returns the expected context of the paper in tokens, 2 M Σ p(i) over all layers, for a memory of `memory_length` = M
+// tokens. The paper counts a memory of twice the usual age for each skip and adds the layers, so this number is not the
+// distance that a query attends to; mean_memory_age() is exact.
+double expected_context(const std::vector<double>& skip_probabilities, int64_t memory_length);
+
+// Returns the mean age, in updates, of the memory of a layer that each update skips with probability p:
+// Σ k p^(k - 1) (1 - p) = 1 / (1 - p). A layer that is never skipped has the age 1.
+double mean_memory_age(double skip_probability);
 
 }  // namespace mh::train

@@ -74,6 +74,21 @@ P
 record 3 mh-convert --average nested.safetensors -o x
 expect 3 mh-convert --average object.safetensors -o x
 expect 3 mh-convert --fold heads.safetensors -o x; expect_stderr "the checkpoint is damaged or was edited"
+# A model with padded heads gives the same scores; a head size below the size of a head is refused.
+expect 0 mh-convert --head-size 9 run/best.safetensors -o padded
+expect_stderr "padded the heads of 2 layers to 9 elements"
+cat run/best.safetensors | mh-convert -q --head-size 9 - | cmp - padded
+mh-eval -q --format json run/best.safetensors padded t.mhs > scores
+with_tolerance - <<'P'
+import json, tolerance
+a, b = [json.loads(line) for line in open("scores")]
+assert abs(a["nll"] - b["nll"]) <= tolerance.mean_nll_bound(a, "padded", 16), (a, b)
+P
+record 2 mh-convert --head-size 3 run/best.safetensors -o x
+record 2 mh-convert --head-size 4 run/best.safetensors -o x
+record 2 mh-convert --head-size 0 run/best.safetensors -o x
+record 2 mh-convert --head-size 9 . -o x
+record 2 mh-convert --to huggingface --head-size 9 run/best.safetensors new
 # A folded model can be trained further, with the plain combiner.
 expect 0 mh-train --dry-run --from folded --format json
 expect 0 mh-train -q --from folded --train t.mhs --out on --set train.batch.sequence_length=16 --set train.batch.tokens=64 --set train.length=2u

@@ -32,6 +32,9 @@ log_every = "4u"
 rate = 0.3
 until = "150u"
 T2
+# A dry run prints the expected context, 2 * 24 * (0 + 1/6 + 0) tokens, and the mean age of each layer's memory.
+expect 0 mh-train --dry-run --format json --config c.toml --train t.mhs
+expect_stdout '"expected_context":8.0,"memory_ages":[1.0,1.2,1.0]'
 check_killed_run 0.9 returned_to mh-train --threads 1 --config c.toml --train t.mhs --valid v.mhs -q --out
 python3 - <<'P'
 import json, struct

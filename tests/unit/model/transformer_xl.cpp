@@ -274,6 +274,30 @@ TEST_CASE("skip_probability() of a layer follows the chosen schedule of Skip-Ret
   CHECK(probabilities(SkipSchedule::not_ends, 3) == std::vector<double>{0, .25, 0});
 }
 
+TEST_CASE("Skip-Retain reports the expected context and the mean age of memories", "[txl]") {
+  auto context_of = [](int64_t num_layers, int64_t memory_length) {
+    std::vector<double> p;
+    for (int64_t i = 0; i < num_layers; ++i)
+      p.push_back(train::skip_probability(train::SkipSchedule::linear, 0, i, num_layers));
+    return train::expected_context(p, memory_length);
+  };
+  CHECK(context_of(12, 512) == rounding::printed(2346.67, 6));  // M (N - 1)(N - 2) / (2 N)
+  CHECK(context_of(15, 640) == rounding::fp64(640 * 14 * 13 / 30.0, 20));
+  CHECK(context_of(1, 512) == 0);
+  for (const double p : {0.0, 0.0625, 0.4375, 0.9}) {
+    double age = 0;
+    for (int k = 1; k < 2000; ++k) age += k * std::pow(p, k - 1) * (1 - p);
+    CHECK(train::mean_memory_age(p) == rounding::fp64(age, 2000));
+  }
+  auto model = tiny_model("transformer-xl.memory = 6\n");
+  const auto procedure = train::procedures().make("skip-retain", "train.procedures");
+  procedure->start(*model);
+  CHECK(procedure->expected_values().dump() == R"({"expected_context":2.0,"memory_ages":[1.0,1.2,1.0]})");
+  auto model_without_memory = tiny_model("transformer-xl.memory = 0\n");
+  procedure->start(*model_without_memory);
+  CHECK(procedure->expected_values().is_null());
+}
+
 TEST_CASE("a skipped layer passes its input on and leaves its memory unchanged", "[txl]") {
   auto model = tiny_model("transformer-xl.memory = 6\ndropout_ffn = 0.1\n");
   SkipDraws skips(*model, "schedule = 'all'\nrate = 0.5\n");

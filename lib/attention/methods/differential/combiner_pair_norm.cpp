@@ -22,6 +22,11 @@ class PairNorm : public Combiner {
     require_whole_pairs(remaining_heads.value, layer_spec, "combiner 'pair-norm'");
     return nullptr;
   }
+  std::shared_ptr<StageOptions> options_after_padding(const LayerSpec& layer_spec) const override {
+    refuse_usage(layer_spec.name + ", combiner 'pair-norm'", "a layer whose results zeros in head outputs keep",
+                 "a norm over the head outputs of a pair, whose mean square zeros change",
+                 "keep the head size of models with the combiner pair-norm");
+  }
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {
     scale_ = 1 - lambda_init(layer_spec.layer);
     weight_ = &parameters.add(layer_spec.name + ".combiner.norm.weight", {2 * layer_spec.value_size},

@@ -1,8 +1,8 @@
 // Mixhead B (Zhang et al. 2022): one mixing matrix for each position, computed from the queries at this position,
 //   M[b, t, j, i] = Σ_c q[b, j, t, c] W[i, c] + M0[j, i],   P̄_i[t, s] = Σ_j M[t, j, i] P_j[t, s],
-// with W = 0 and M0 = I at the start. q is projected with its bias and without the scale 1/√dk. Row j of M depends only
-// on the query of head j. In cross-attention the queries come from the decoder. If a transform adds positions to
-// queries, q is the query before it, since otherwise M would depend on the absolute position.
+// with W = 0 and M0 = I at the start (M0: option `init`). q is projected with its bias and without the scale 1/√dk. Row
+// j of M depends only on the query of head j. In cross-attention the queries come from the decoder. If a transform adds
+// positions to queries, q is the query before it, since otherwise M would depend on the absolute position.
 #include "attention/methods/mixhead/mixhead.h"
 #include "nn/ops.h"
 
@@ -20,7 +20,7 @@ class MixheadB : public Mixhead {
         &parameters.add(layer_spec.name + ".mixer.query.weight", {layer_spec.value_heads, layer_spec.key_size},
                         {nn::Init::constant(0), false, false, {{0, layer_spec.value_heads, HeadSide::value}}});
     matrix_ = &parameters.add(layer_spec.name + kMixingMatrixName, {layer_spec.heads, layer_spec.value_heads},
-                              mixing_matrix_traits(layer_spec, nn::Init::identity()));
+                              mixing_matrix_traits(layer_spec, matrix_init(layer_spec)));
   }
   at::Tensor learned_matrix(const Context& c) const override {
     // (B, T, h, dk) -> (B, T, h, hv)

@@ -11,6 +11,10 @@ void MixheadOptions::describe(Fields& f) {
           "attention in which heads are mixed; all: all attention; released: all attention except cross-attention and "
           "incremental decoding, as in the code of the publication",
           {"all", "released"});
+  f.field("init", init,
+          "initial matrix, to which the position adds nothing at first; identity: plain attention at the start; the "
+          "other values are the matrices of the mixers with these names, which are never trained there",
+          {"identity", "random-normal", "random-uniform", "mean"});
 }
 
 Mixhead::Mixhead(const MixheadOptions& options, const LayerSpec& layer_spec)
@@ -46,6 +50,13 @@ at::Tensor Mixhead::matrix(const Context& c) {
 
 std::string Mixhead::why_not_fused() const {
   return layer_mixes_ && options_.mixer_input == "logits" ? "the mixer mixes logits" : "";
+}
+
+nn::Init Mixhead::matrix_init(const LayerSpec& layer_spec) const {
+  if (options_.init == "random-normal") return nn::Init::normal_columns();
+  if (options_.init == "random-uniform") return nn::Init::uniform_columns();
+  if (options_.init == "mean") return nn::Init::constant(1 / static_cast<double>(layer_spec.heads));
+  return nn::Init::identity();
 }
 
 void Mixhead::add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) {

@@ -13,6 +13,7 @@ struct MixheadOptions : OptionsOf<MixheadOptions> {
   bool dropout_before_mixing = false;
   std::string mixer_input = "probabilities";
   std::string scope = "all";
+  std::string init = "identity";
   void describe(Fields& f) override;
 };
 
@@ -35,6 +36,8 @@ class Mixhead : public MatrixMixer {
   // Returns the learned matrix (h, hv), or (B, Tq, h, hv) with one matrix for each query; rows are source heads.
   virtual at::Tensor learned_matrix(const Context& c) const = 0;
   virtual void add_matrices(nn::ParameterList& parameters, const LayerSpec& layer_spec) = 0;
+  // Returns the initialiser of the learned matrix (M of Mixhead A, M0 of Mixhead B) that the option `init` selects.
+  nn::Init matrix_init(const LayerSpec& layer_spec) const;
 
  private:
   bool mixes_in(const Context& c) const;

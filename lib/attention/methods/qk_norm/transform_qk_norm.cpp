@@ -54,6 +54,12 @@ class QkNorm : public Transform {
     return nullptr;
   }
 
+  std::shared_ptr<StageOptions> options_after_padding(const LayerSpec& layer_spec) const override {
+    refuse_usage(layer_spec.name + ", transform 'qk-norm'", "a layer whose results zeros in queries and keys keep",
+                 "a norm over the elements of queries and keys, whose mean square zeros change",
+                 "keep the head size of models with the transform qk-norm");
+  }
+
   std::string why_not_fused() const override { return ""; }
   bool is_per_query() const override { return true; }
 

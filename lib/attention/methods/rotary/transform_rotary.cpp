@@ -47,6 +47,16 @@ class Rotary : public Transform {
     result.supports_memory = !depends_on_length(options_);
     return result;
   }
+  // The same elements rotate after padding, with the same frequencies; the appended zeros do not rotate.
+  std::shared_ptr<StageOptions> options_after_padding(const LayerSpec& layer_spec) const override {
+    if (options_.scaling == RotaryScaling::proportional)
+      refuse_usage(layer_spec.name + ", transform 'rotary'", "frequencies that do not depend on the head size",
+                   "attention.rotary.scaling='proportional', whose pairs and frequencies depend on the head size",
+                   "keep the head size of models with this scaling");
+    auto new_options = std::make_shared<RotaryOptions>(options_);
+    new_options->size = options_.rotary_size(layer_spec.key_size);
+    return new_options;
+  }
   bool adds_positions() const override { return true; }
   std::string why_not_fused() const override { return ""; }
 

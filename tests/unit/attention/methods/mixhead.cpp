@@ -48,6 +48,21 @@ TEST_CASE("newly initialised Mixhead equals multi-head attention in outputs and 
                                   "mixer = 'mixhead-b'\n[attention.mixhead-b]\nmixer_input = 'logits'"});
 }
 
+TEST_CASE("newly initialised Mixhead with the initial matrix of a fixed mixer equals this mixer", "[mixhead]") {
+  const at::Tensor x = normal({2, 5, 6}, 1);
+  const Mask mask = layers::causal_mask();
+  for (const std::string init : {"random-normal", "random-uniform", "mean"}) {
+    Layer fixed_layer("heads = 3\nmixer = '" + init + "'", 6, 5);
+    const auto y = fixed_layer(x, x, mask);
+    for (const std::string mixer : {"mixhead-a", "mixhead-b"}) {
+      CAPTURE(init, mixer);
+      Layer layer("heads = 3\nmixer = '" + mixer + "'\n[attention." + mixer + "]\ninit = '" + init + "'", 6, 5);
+      CHECK(rounding_of(layer, x, x, mask).agree(layer(x, x, mask), y));
+      CHECK(at::equal(layer["mixer.matrix"], fixed_layer["mixer.matrix"]));
+    }
+  }
+}
+
 TEST_CASE("Mixhead B with a zero query weight equals Mixhead A", "[mixhead]") {
   Layer mixhead_a("heads = 3\nmixer = 'mixhead-a'", 6, 5), mixhead_b("heads = 3\nmixer = 'mixhead-b'", 6, 5);
   const at::Tensor m = normal({3, 3}, 4), x = normal({2, 5, 6}, 1);

@@ -261,6 +261,49 @@ TEST_CASE("a head smaller than the length cannot represent every attention matri
   }
 }
 
+TEST_CASE("heads of a fixed size that share one pattern exceed the ranks of heads of size d / h (Theorem 2)",
+          "[plain]") {
+  c10::NoGradGuard no_gradient;
+  // With h > d / dp heads that share queries and keys, the layer is y = P X Wᵀ with logits of rank dp and W = Σ_i W^O_i
+  // W^V_i of rank d. Each head of multi-head attention has logits and a W^O_i W^V_i of rank at most d / h < dp.
+  const int64_t n = 12, d = 16, heads = 8, fixed_size = 4, standard_size = d / heads;
+  Layer fixed_layer(str("bias = false\nheads = ", heads, "\nhead_size = ", fixed_size), d, 2),
+      standard_layer(str("bias = false\nheads = ", heads), d, 2);
+  for (const char* name : {"query.weight", "key.weight"})
+    fixed_layer.set(name, fixed_layer[name].narrow(0, 0, fixed_size).clone().repeat({heads, 1}));
+  const at::Tensor x = normal({n, d}, 1).to(at::kDouble);
+  // Returns the rank of a (rows, columns), a product of matrices with up to d terms. A singular value counts as 0 if it
+  // is at most the number of rows times the bound on the error of an entry.
+  const auto rank_of = [&](const at::Tensor& a) {
+    const double error = tolerance::chain_error_bound(3 * d + 10 * 2 * d, tolerance::kFp64, numbers::max_abs(a));
+    return at::linalg_matrix_rank(a, static_cast<double>(d) * error).item<int64_t>();
+  };
+  const auto block = [](Layer& layer, const char* name, int64_t axis, int64_t head, int64_t size) {
+    return layer[name].narrow(axis, head * size, size).to(at::kDouble);
+  };
+  const auto logits_of = [&](Layer& layer, int64_t head, int64_t size) {
+    return at::matmul(at::matmul(x, block(layer, "query.weight", 0, head, size).t()),
+                      at::matmul(x, block(layer, "key.weight", 0, head, size).t()).t());
+  };
+  CHECK(rank_of(logits_of(fixed_layer, 0, fixed_size)) == fixed_size);
+  const at::Tensor w =
+      at::matmul(fixed_layer["output.weight"].to(at::kDouble), fixed_layer["value.weight"].to(at::kDouble));
+  CHECK(rank_of(w) == d);
+  for (int64_t head = 0; head < heads; ++head) {
+    CHECK(rank_of(logits_of(standard_layer, head, standard_size)) <= standard_size);
+    CHECK(rank_of(at::matmul(block(standard_layer, "output.weight", 1, head, standard_size),
+                             block(standard_layer, "value.weight", 0, head, standard_size))) <= standard_size);
+  }
+  RecordingObserver recorder;
+  const at::Tensor input = x.to(at::kFloat).unsqueeze(0);
+  const at::Tensor y = fixed_layer(input, input, layers::causal_mask(), {}, &recorder);
+  const layers::LayerRounding rounding = layers::rounding_of(fixed_layer, input, input, layers::causal_mask());
+  for (int64_t head = 1; head < heads; ++head)
+    CHECK(rounding.probabilities_agree(recorder.p[0][head], recorder.p[0][0]));
+  const at::Tensor expected = at::matmul(at::matmul(recorder.p[0][0].to(at::kDouble), x), w.t());
+  CHECK(rounding.agree(y[0], expected));
+}
+
 TEST_CASE("head_size = width / heads equals the default layer in outputs and parameter count", "[plain]") {
   c10::NoGradGuard no_gradient;
   Layer default_size_layer("heads = 4", 12, 3), explicit_size_layer("heads = 4\nhead_size = 3", 12, 3),
