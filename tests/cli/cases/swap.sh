@@ -152,3 +152,30 @@ train rules --set "train.groups.g.match=['*.layers.0.*']" --set train.groups.g.r
 expect_refused 1 "2 optimiser moments, as for the same parameter of layer 1; found 1" rules/last.safetensors --pairs decoder.self:0.0-1.1 --with optimizer -o x
 train sizes --set attention.decoder.self.1.head_size=3
 expect_refused 2 "layers whose heads have equal sizes and parameters" sizes/last.safetensors --mode random --k 1 -o x
+
+# mh-swap report --plot draws the changes relative to the first model, or the distances of a single model, beside the table.
+needs_peers
+command -v gnuplot >/dev/null || skip "gnuplot is not installed"
+train alphas --set attention.combiner=alphas
+alphas=alphas/last.safetensors
+mh-swap report -q $m once.safetensors $alphas t.mhs > table
+for plot in heads.svg heads.png heads.pdf; do
+  expect 0 mh-swap report -q --plot $plot $m once.safetensors $alphas t.mhs
+  cmp out table
+  [ -s $plot ] || fail "expected a picture in $plot; found an empty file"
+done
+# The plain models have one curve each; the model with alphas, which mix the heads, has two.
+for text in "decoder.self, cosine distance of heads" "decoder.self, Euclidean distance of heads" "alphas/last.safetensors, before mixing" \
+  "alphas/last.safetensors, after mixing" "change from $m, %"; do
+  grep -qF "$text" heads.svg || fail "expected '$text' in the plot; found none"
+done
+! grep -qF "once.safetensors, before mixing" heads.svg || fail "expected one curve for a model without alphas"
+expect 0 mh-swap report -q --plot - $m t.mhs
+expect_stdout "mean of pairs of heads"
+! grep -q cosine_change out || fail "expected no table with a plot in the terminal"
+expect_refused 2 "--plot -, which replaces the table" report --plot - --format json $m t.mhs
+expect_refused 2 ".svg, .png or .pdf" report --plot x $m t.mhs
+expect_refused 2 "an output that is not an input" report --plot $m $m t.mhs
+train single --set attention.heads=1
+expect_refused 2 "layers of several heads" report --plot single.svg single/last.safetensors t.mhs
+[ ! -e single.svg ] || fail "expected no picture after an error; found one"
