@@ -7,7 +7,7 @@
 
 namespace mh::data {
 
-enum class BatchOrder { blocks, streams };
+enum class BatchOrder { blocks, streams, sentence_streams };
 
 struct BatchOptions {
   BatchOrder order = BatchOrder::blocks;
@@ -20,9 +20,13 @@ struct BatchOptions {
   Length long_from{0, Length::Unit::updates};
   void check() const;
   void describe(Fields& f) {
-    f.choice("order", order, {{BatchOrder::blocks, "blocks"}, {BatchOrder::streams, "streams"}},
+    f.choice("order", order,
+             {{BatchOrder::blocks, "blocks"},
+              {BatchOrder::streams, "streams"},
+              {BatchOrder::sentence_streams, "sentence-streams"}},
              "order of the training rows; blocks: shuffled blocks of a text, or shuffled batches of sentence pairs of "
-             "similar length; streams: parallel streams in the order of the text, required by models with a memory");
+             "similar length; streams: parallel streams in the order of the text; sentence-streams: parallel streams "
+             "of the lines of a text in shuffled order; models with a memory require one of the orders in streams");
     f.field(
         "sequence_length", sequence_length,
         "sequence length in tokens; for sentence pairs, maximum length of the source and maximum length of the target",

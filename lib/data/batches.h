@@ -8,6 +8,9 @@
 //             takes the next n tokens of every stream, so that the memory holds the preceding tokens. The last update
 //             of an epoch takes the remaining tokens. Each epoch starts at the beginning of every stream with an empty
 //             memory, as in the code of Transformer-XL.
+//   sentence-streams  Lines of a text, as in Transformer-XL for LM1B: see sentence_streams.h. The tokens left over at
+//   the
+//             end of an epoch are not read in this epoch.
 //   examples  Rows of an encoder model, shuffled in each epoch by (seed, epoch).
 //   pairs     Sentence pairs of similar length; an update takes as many pairs as fit into train.batch.tokens tokens
 //             when all are padded to the longest source or target. Pairs of equal length are shuffled among batches,
@@ -130,7 +133,7 @@ class TextBatches : public Batches {
   const BatchOptions options_;
 };
 
-// Returns the batches of a text in the order that options.order selects. `options` must have passed
+// Returns the batches of a text in the order that options.order selects, blocks or streams. `options` must have passed
 // BatchOptions::check(). Throws Error(usage) if there are more streams than tokens.
 std::unique_ptr<TextBatches> make_batches(Text text, const BatchOptions& options, int64_t seed);
 

@@ -75,7 +75,7 @@ void RunConfig::check_without_data() const {
   check_shard_weights();
   const int64_t memory = model.model.transformer_xl.memory;
   if (memory > 0 && train.batch.order == BatchOrder::blocks)
-    refuse_usage("train.batch.order", "streams, since the model has a memory",
+    refuse_usage("train.batch.order", "streams or sentence-streams, since the model has a memory",
                  "the default, blocks, which are shuffled",
                  "set train.batch.order=streams, or model.transformer-xl.memory=0");
   if (train.validation.memory > 0 && memory == 0)
@@ -128,9 +128,9 @@ void RunConfig::check_task_options() const {
                  batch.long_sequence_length > 0 ? "no train.batch.long_from" : "no train.batch.long_sequence_length",
                  "set both keys, for example train.batch.long_from=900u, or leave both out");
   task().check(batch.long_sequence_length);
-  if (!traits.has_text_order && batch.order == BatchOrder::streams)
+  if (!traits.has_text_order && batch.order != BatchOrder::blocks)
     refuse_usage("train.batch.order", str("blocks, since ", traits.row_noun, " are independent"),
-                 "streams, which only texts support", "leave train.batch.order out");
+                 "an order in streams, which only texts support", "leave train.batch.order out");
   if (traits.has_perplexity && !traits.has_text_order && train.validation.sequence_length > 0)
     refuse_usage("train.validation.sequence_length", "0, since whole sentences are scored",
                  str(train.validation.sequence_length), "leave train.validation.sequence_length out");
