@@ -35,6 +35,7 @@ std::vector<Head> rank_layer(const LayerScores& scores, int64_t layer) {
 // Returns k with its unit, which depends on the selection, such as "3 pairs of heads", for messages.
 std::string count_text(PairSelection selection, int64_t k) {
   if (selection == PairSelection::soft) return str(count_of(k, "head"), " per layer");
+  if (selection == PairSelection::in_layer) return str(count_of(k, "pair"), " of heads per layer");
   return str(count_of(k, "pair"), selection == PairSelection::released ? " of layers" : " of heads");
 }
 
@@ -43,7 +44,7 @@ std::string required_heads(PairSelection selection) {
   if (selection == PairSelection::soft) return "at least 2 layers, with at least 2 heads each,";
   if (selection == PairSelection::released)
     return str("at least 2 layers, with at least ", kReleasedSelectionHeads, " heads each,");
-  return "at least 2 heads";
+  return selection == PairSelection::in_layer ? "layers with at least 2 heads each" : "at least 2 heads";
 }
 
 // Returns the numbers separated by commas, for messages.
@@ -51,6 +52,15 @@ std::string join_counts(const std::vector<int64_t>& counts) {
   std::vector<std::string> texts;
   for (const int64_t count : counts) texts.push_back(str(count));
   return join(texts, ", ");
+}
+
+// Returns k pairs of the heads `ranked_heads`, in ascending order of importance: the last and the first head, the
+// second to last and the second head, and so on.
+std::vector<HeadPair> pair_ends(AttentionKind kind, const std::vector<Head>& ranked_heads, int64_t k) {
+  std::vector<HeadPair> pairs;
+  for (auto i = 0U; static_cast<int64_t>(i) < k; ++i)
+    pairs.push_back({kind, ranked_heads[ranked_heads.size() - 1 - i], ranked_heads[i]});
+  return pairs;
 }
 
 }  // namespace
@@ -64,6 +74,8 @@ int64_t largest_k(PairSelection selection, const std::vector<int64_t>& head_coun
       return num_layers < 2 ? 0 : min_heads / 2;
     case PairSelection::released:
       return min_heads < kReleasedSelectionHeads ? 0 : num_layers / 2;
+    case PairSelection::in_layer:
+      return min_heads / 2;
     case PairSelection::hard:
     case PairSelection::random:
       return num_heads / 2;
@@ -76,10 +88,15 @@ std::vector<HeadPair> pair_hard(AttentionKind kind, const LayerScores& scores, i
   for (size_t layer = 0; layer < scores.size(); ++layer)
     for (const Head& head : heads_in(static_cast<int64_t>(layer), static_cast<int64_t>(scores[layer].size())))
       ranked_heads.push_back(head);
-  ranked_heads = rank_heads(scores, ranked_heads);
+  return pair_ends(kind, rank_heads(scores, ranked_heads), k);
+}
+
+std::vector<HeadPair> pair_in_layer(AttentionKind kind, const LayerScores& scores, int64_t k) {
   std::vector<HeadPair> pairs;
-  for (auto i = 0U; static_cast<int64_t>(i) < k; ++i)
-    pairs.push_back({kind, ranked_heads[ranked_heads.size() - 1 - i], ranked_heads[i]});
+  for (int64_t layer = 0; layer < static_cast<int64_t>(scores.size()); ++layer) {
+    const auto layer_pairs = pair_ends(kind, rank_layer(scores, layer), k);
+    pairs.insert(pairs.end(), layer_pairs.begin(), layer_pairs.end());
+  }
   return pairs;
 }
 
@@ -123,6 +140,7 @@ std::vector<HeadPair> pair_ranked(PairSelection selection, AttentionKind kind, c
                                   int64_t t_max) {
   return selection == PairSelection::hard       ? pair_hard(kind, scores, k)
          : selection == PairSelection::released ? pair_as_in_released_code(kind, scores, k)
+         : selection == PairSelection::in_layer ? pair_in_layer(kind, scores, k)
                                                 : pair_soft(kind, scores, k, t_max);
 }
 
@@ -154,7 +172,12 @@ std::map<AttentionKind, std::vector<int64_t>> head_counts_for_pairing(
       refuse_usage(key("t_max"),
                    str("at most ", num_layer_pairs, ", the number of pairs of opposite layers in ", name_of(kind)),
                    str(t_max), "lower " + key("t_max"));
-    // Some selections may pair any two layers, so all layers must match the first layer that has heads.
+    if (selection == PairSelection::in_layer) {
+      for (int64_t layer = 0; layer < static_cast<int64_t>(layers.size()); ++layer)
+        check_swap(parameters, {{kind, {layer, 0}, {layer, 1}}}, options, key("mode"));
+      continue;
+    }
+    // The other selections may pair any two layers, so all layers must match the first layer that has heads.
     const auto first = std::find_if(layers.begin(), layers.end(), [](int64_t heads) { return heads > 0; });
     for (auto layer = first; layer != layers.end(); ++layer)
       if (layer != first && *layer > 0)

@@ -1,12 +1,14 @@
 // Head rotation (Azov & Landau): chooses the pairs of heads to swap, and the epochs of the swaps. The functions have no
 // side effects; training and mh-swap use them.
 //
-//   hard    ranks all heads of a kind of attention together and pairs the most important head with the least important
-//           head, the second most important with the second least important, …, k pairs in total
-//   soft    pairs layer i with layer L - 1 - i, for i = 0 … t_max - 1, and swaps the k least important heads of one
-//           layer with the k least important heads of the other layer, rank by rank. t_max is at most ⌊L/2⌋; t_max = 0
-//           means ⌊L/2⌋. With an odd number of layers the middle layer has no partner
-//   random  k disjoint pairs, drawn uniformly
+//   hard      ranks all heads of a kind of attention together and pairs the most important head with the least
+//             important head, the second most important with the second least important, …, k pairs in total
+//   soft      pairs layer i with layer L - 1 - i, for i = 0 … t_max - 1, and swaps the k least important heads of one
+//             layer with the k least important heads of the other layer, rank by rank. t_max is at most ⌊L/2⌋;
+//             t_max = 0 means ⌊L/2⌋. With an odd number of layers the middle layer has no partner
+//   in-layer  ranks the heads of each layer and pairs as `hard` within the layer, k pairs in each layer. The paper
+//             swaps the first heads of a layer with its last heads, which the mode manual of training does
+//   random    k disjoint pairs, drawn uniformly
 //
 // `released` is the variant of `soft` in the published code: in each of the k outermost pairs of layers, the 4 least
 // important heads of the first layer are swapped with the heads of the same indices in the second layer. The paper's
@@ -23,7 +25,7 @@
 
 namespace mh::analysis {
 
-enum class PairSelection { hard, soft, released, random };
+enum class PairSelection { hard, soft, released, in_layer, random };
 struct PairSelectionName {
   PairSelection selection;
   const char* name;
@@ -45,6 +47,9 @@ inline constexpr std::array kPairSelections{
                       "The variant of soft in the code that its authors released: in each of the k outermost pairs of "
                       "opposite layers, the 4 least important heads of the first layer, each with the head of the same "
                       "number in the other layer."},
+    PairSelectionName{PairSelection::in_layer, "in-layer",
+                      "in each layer, the k most important heads with the k least important heads",
+                      "As hard, with a ranking and k pairs for each layer, so that heads stay in their layer."},
     PairSelectionName{PairSelection::random, "random", "k random pairs",
                       "Disjoint pairs of heads, k in number, drawn uniformly."}};
 inline bool uses_importance(PairSelection selection) { return selection != PairSelection::random; }
@@ -59,10 +64,11 @@ int64_t largest_k(PairSelection selection, const std::vector<int64_t>& head_coun
 std::vector<HeadPair> pair_hard(AttentionKind kind, const LayerScores& scores, int64_t k);
 std::vector<HeadPair> pair_soft(AttentionKind kind, const LayerScores& scores, int64_t k, int64_t t_max);
 std::vector<HeadPair> pair_as_in_released_code(AttentionKind kind, const LayerScores& scores, int64_t k);
+std::vector<HeadPair> pair_in_layer(AttentionKind kind, const LayerScores& scores, int64_t k);
 std::vector<HeadPair> pair_random(AttentionKind kind, const std::vector<int64_t>& head_counts, int64_t k,
                                   RandomSequence& random);
 
-// Calls pair_hard(), pair_soft() or pair_as_in_released_code(); only pair_soft() uses `t_max`.
+// Calls pair_hard(), pair_soft(), pair_as_in_released_code() or pair_in_layer(); only pair_soft() uses `t_max`.
 std::vector<HeadPair> pair_ranked(PairSelection selection, AttentionKind kind, const LayerScores& scores, int64_t k,
                                   int64_t t_max);
 

@@ -7,7 +7,7 @@
 
 namespace mh::data {
 
-enum class BatchOrder { blocks, streams, sentences };
+enum class BatchOrder { blocks, streams, sentences, sentence_streams };
 
 struct BatchOptions {
   BatchOrder order = BatchOrder::blocks;
@@ -20,12 +20,16 @@ struct BatchOptions {
   Length long_from{0, Length::Unit::updates};
   void check() const;
   void describe(Fields& f) {
-    f.choice("order", order,
-             {{BatchOrder::blocks, "blocks"}, {BatchOrder::streams, "streams"}, {BatchOrder::sentences, "sentences"}},
-             "order of the training rows; blocks: shuffled blocks of a text, or shuffled batches of sentence pairs of "
-             "similar length; streams: parallel streams in the order of the text, required by models with a memory; "
-             "sentences: each line of a text in a row of its own, without context, in shuffled batches of lines of "
-             "similar length");
+    f.choice(
+        "order", order,
+        {{BatchOrder::blocks, "blocks"},
+         {BatchOrder::streams, "streams"},
+         {BatchOrder::sentences, "sentences"},
+         {BatchOrder::sentence_streams, "sentence-streams"}},
+        "order of the training rows; blocks: shuffled blocks of a text, or shuffled batches of sentence pairs of "
+        "similar length; streams: parallel streams in the order of the text; sentences: each line of a text in a row "
+        "of its own, without context, in shuffled batches of lines of similar length; sentence-streams: parallel "
+        "streams of the lines of a text in shuffled order; models with a memory require streams or sentence-streams");
     f.field(
         "sequence_length", sequence_length,
         "sequence length in tokens; for sentence pairs, maximum length of the source and maximum length of the target",

@@ -8,11 +8,13 @@
 //             takes the next n tokens of every stream, so that the memory holds the preceding tokens. The last update
 //             of an epoch takes the remaining tokens. Each epoch starts at the beginning of every stream with an empty
 //             memory, as in the code of Transformer-XL.
-//   sentences Text: each sentence, a line with its end-of-line token, is a row whose first input is an end-of-line
-//   token,
-//             so that no row has context; a sentence of more than n tokens is cut into rows of n tokens. Rows of
-//             similar length form an update, as for pairs; rows of equal length are shuffled among batches, and batches
-//             are shuffled, in each epoch by (seed, epoch).
+//   sentences Each line of a text, with its end-of-line token, is a row whose first input is an end-of-line token, so
+//             that no row has context; a sentence of more than n tokens is cut into rows of n tokens. Rows of similar
+//             length form an update, as for pairs; rows of equal length are shuffled among batches, and batches are
+//             shuffled, in each epoch by (seed, epoch).
+//   sentence-streams
+//             Lines of a text, as in Transformer-XL for LM1B: see sentence_streams.h. The tokens left over at the end
+//             of an epoch are not read in this epoch.
 //   examples  Rows of an encoder model, shuffled in each epoch by (seed, epoch).
 //   pairs     Sentence pairs of similar length; an update takes as many pairs as fit into train.batch.tokens tokens
 //             when all are padded to the longest source or target. Pairs of equal length are shuffled among batches,

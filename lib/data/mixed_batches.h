@@ -38,8 +38,9 @@ struct WeightedCorpus {
 };
 
 // Returns the batches of several shards. All corpora must be texts, or all must be pairs or examples. `options` must
-// have passed BatchOptions::check(). Throws Error(usage) for streams of which a shard would receive none, or
-// which are shorter than a block, for a weight that is too small to be drawn, and the errors of Corpus::batches().
+// have passed BatchOptions::check(). Throws Error(usage) for sentence-streams, for streams of which a shard would
+// receive none, or which are shorter than a block, for a weight that is too small to be drawn, and the errors of
+// Corpus::batches().
 std::unique_ptr<Batches> mix_batches(const std::vector<WeightedCorpus>& shards, const BatchOptions& options,
                                      int64_t seed);
 

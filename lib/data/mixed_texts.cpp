@@ -187,6 +187,9 @@ int64_t MixedTextBatches::to_updates(const Length& length) const {
 std::unique_ptr<MixedTextBatches> mix_texts(std::vector<Text> texts, const std::vector<std::string>& names,
                                             const std::vector<double>& weights, const BatchOptions& options,
                                             int64_t seed) {
+  if (options.order == BatchOrder::sentence_streams)
+    refuse_usage("train.batch.order", "blocks or streams with several training shards", "sentence-streams",
+                 "make one shard of all texts, or set another train.batch.order");
   if (options.order == BatchOrder::streams)
     return std::make_unique<MixedStreams>(std::move(texts), names, weights, options);
   return std::make_unique<MixedBlocks>(std::move(texts), weights, options, seed);

@@ -8,6 +8,7 @@
 #include "ceil_div.h"
 #include "data/batches.h"
 #include "data/sample.h"
+#include "data/sentence_streams.h"
 #include "data/sorted_rows.h"
 
 namespace mh::data {
@@ -290,6 +291,7 @@ MiniBatches Text::mini_batches(const ScoringOptions& o) const {
 
 std::unique_ptr<Batches> Text::batches(const BatchOptions& options, int64_t seed) const {
   if (options.order == BatchOrder::sentences) return make_padded_sentence_batches(*this, options, seed);
+  if (options.order == BatchOrder::sentence_streams) return make_sentence_batches(*this, options, seed);
   return make_batches(*this, options, seed);
 }
 

@@ -14,6 +14,8 @@ int64_t rows_per_update(const BatchOptions& o) { return o.tokens / o.sequence_le
 
 int64_t updates_in_epoch(const BatchOptions& o, int64_t num_tokens) {
   const int64_t num_rows = rows_per_update(o);
+  if (o.order == BatchOrder::sentence_streams)
+    return num_tokens > 0 ? std::max<int64_t>(1, num_tokens / (num_rows * o.sequence_length)) : 0;
   return o.order == BatchOrder::streams ? Streams(num_tokens, num_rows, o.sequence_length).num_segments()
                                         : ceil_div(ceil_div(num_tokens, o.sequence_length), num_rows);
 }

@@ -66,6 +66,9 @@ void ScheduleOptions::check() const {
                    str("start and train.schedule.period=", to_string(period)),
                    "leave train.schedule.decay_from or train.schedule.period out");
   }
+  if (restart_warmup.count > 0 && restart.count == 0)
+    refuse_usage("train.schedule.restart_warmup", "0u, or train.schedule.restart above 0u", to_string(restart_warmup),
+                 "set train.schedule.restart, or leave train.schedule.restart_warmup out");
   if (rule == "cyclic-cosine" && period.count == 0)
     refuse_usage("train.schedule.period",
                  "the length of half a cycle, above 0u, with train.schedule.rule=cyclic-cosine", "the default, 0u",

@@ -59,6 +59,8 @@ struct ScheduleOptions {
   Length period{0, Length::Unit::updates};
   double period_growth = 1;
   double period_shrink = 1;
+  Length restart{0, Length::Unit::updates};
+  Length restart_warmup{0, Length::Unit::updates};
   void check() const;
   // Returns whether the learning rate of an update depends on the end of the schedule, warm-up aside.
   bool decays_to_end() const { return rule == "linear" || (rule == "cosine" && period.count == 0); }
@@ -97,6 +99,14 @@ struct ScheduleOptions {
             "factor by which each new cycle of the cosine schedule multiplies the highest and the lowest learning rate "
             "of the cycle before it; below 1: the rates shrink; 1: all cycles have the same rates",
             positive())
+        .changeable();
+    f.field("restart", restart,
+            "start of a second run of the schedule, such as 450000u: the first schedule ends there, and the second "
+            "schedule reaches from there to the end of the schedule, with a warm-up of train.schedule.restart_warmup; "
+            "0u: one schedule")
+        .changeable();
+    f.field("restart_warmup", restart_warmup,
+            "length of the warm-up after train.schedule.restart, from train.schedule.warmup_lr to train.lr")
         .changeable();
   }
 };

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/error.h"
+#include "base/text.h"
+
 namespace mh::train {
 
 namespace {
@@ -23,6 +26,22 @@ double cosine_cycles(const TrainOptions& o, const ScheduleLengths& lengths, int6
   return cosine(scale * o.schedule.min_lr, scale * o.lr, t / period);
 }
 
+// Throws Error(usage) unless a restart is after the first warm-up and leaves updates for the second schedule. Lengths
+// that are unknown without data are 0 and are not checked.
+void check_restart(const TrainOptions& o, const ScheduleLengths& lengths) {
+  if (lengths.restart == 0) return;
+  if (lengths.restart <= lengths.warmup)
+    refuse_usage("train.schedule.restart", str("more than the warm-up, ", count_of(lengths.warmup, "update")),
+                 to_string(o.schedule.restart), "raise train.schedule.restart, or shorten the warm-up");
+  if (lengths.total_updates > 0 && lengths.restart + lengths.restart_warmup >= lengths.total_updates)
+    refuse_usage(
+        "train.schedule.restart",
+        str("a start of the second schedule whose warm-up ends before the end of the schedule, ",
+            count_of(lengths.total_updates, "update")),
+        str(to_string(o.schedule.restart), " and train.schedule.restart_warmup=", to_string(o.schedule.restart_warmup)),
+        "lower train.schedule.restart or train.schedule.restart_warmup, or raise train.length");
+}
+
 }  // namespace
 
 int64_t warmup_from_ratio(const TrainOptions& o, int64_t total_updates) {
@@ -34,13 +53,22 @@ ScheduleLengths schedule_lengths(const TrainOptions& o, int64_t end,
                                  const std::function<int64_t(const Length&)>& to_updates) {
   ScheduleLengths lengths;
   lengths.total_updates = o.schedule.length.count > 0 ? to_updates(o.schedule.length) : end;
-  lengths.warmup =
-      o.schedule.warmup_ratio > 0 ? warmup_from_ratio(o, lengths.total_updates) : to_updates(o.schedule.warmup);
+  lengths.restart = to_updates(o.schedule.restart);
+  lengths.restart_warmup = to_updates(o.schedule.restart_warmup);
+  const int64_t first_length = lengths.restart > 0 ? lengths.restart : lengths.total_updates;
+  lengths.warmup = o.schedule.warmup_ratio > 0 ? warmup_from_ratio(o, first_length) : to_updates(o.schedule.warmup);
   lengths.period = to_updates(o.schedule.period);
+  check_restart(o, lengths);
   return lengths;
 }
 
 double learning_rate(const TrainOptions& o, const ScheduleLengths& lengths, int64_t num_completed) {
+  if (lengths.restart > 0) {
+    if (num_completed < lengths.restart)
+      return learning_rate(o, {lengths.warmup, lengths.restart, lengths.period}, num_completed);
+    return learning_rate(o, {lengths.restart_warmup, lengths.total_updates - lengths.restart, lengths.period},
+                         num_completed - lengths.restart);
+  }
   const auto c = static_cast<double>(num_completed), warmup = static_cast<double>(lengths.warmup);
   const bool decays_from_start = o.schedule.decay_from == "start", is_cyclic = o.schedule.rule == "cyclic-cosine";
   const bool starts_at_peak = is_cyclic || (decays_from_start && o.schedule.rule == "cosine");

@@ -10,9 +10,11 @@ namespace mh::train {
 
 // Lengths of a learning-rate schedule, in updates.
 struct ScheduleLengths {
-  int64_t warmup = 0;         // 0: no warm-up
-  int64_t total_updates = 0;  // length of the schedule, warm-up included
-  int64_t period = 0;         // train.schedule.period: first cycle of cosine, half a cycle of cyclic-cosine; 0: none
+  int64_t warmup = 0;          // 0: no warm-up
+  int64_t total_updates = 0;   // length of the schedule, warm-up included
+  int64_t period = 0;          // train.schedule.period: first cycle of cosine, half a cycle of cyclic-cosine; 0: none
+  int64_t restart = 0;         // completed updates at which the schedule starts again; 0: never
+  int64_t restart_warmup = 0;  // warm-up after `restart`
 };
 
 // Returns the length in updates of a warm-up given by train.schedule.warmup_ratio. `total_updates`: length of the
@@ -20,7 +22,8 @@ struct ScheduleLengths {
 int64_t warmup_from_ratio(const TrainOptions& options, int64_t total_updates);
 
 // Returns the lengths of the schedule of a run of `end` updates. `to_updates`: converts a length of training to
-// updates.
+// updates; 0 for a length that is unknown without data. Throws Error(usage) unless the schedule starts again before its
+// end and after its first warm-up.
 ScheduleLengths schedule_lengths(const TrainOptions& options, int64_t end,
                                  const std::function<int64_t(const Length&)>& to_updates);
 
@@ -39,6 +42,10 @@ ScheduleLengths schedule_lengths(const TrainOptions& options, int64_t end,
 //                  start of the cycle, and lr and min_lr are multiplied by period_shrink^i
 //                                                                                    fairseq (Baevski & Auli 2019)
 //   cyclic-cosine  lr (1 + cos(π c / T)) / 2: period 2T, no restart                  Skip Cross-Head Transformer-XL
+//
+// With a restart at R updates (train.schedule.restart), the first schedule has H = R, and from c = R on the rate is
+// that of a schedule of H - R updates with a warm-up of W' updates (train.schedule.restart_warmup) at c - R. Source:
+// the two phases of pre-training of BERT, which are two runs of its program.
 //
 // The two schedules of the published program of Transformer-XL, cosine with decay_from "start" and cyclic-cosine, give
 // lr to the first update (c = 0) although there is a warm-up: that program sets the learning rate after each update,

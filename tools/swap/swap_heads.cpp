@@ -46,7 +46,7 @@ bool uses_importance(const SwapJob& job) {
   return !job.mode.empty() && analysis::uses_importance(analysis::pair_selection_named(job.mode));
 }
 
-// Returns the modes that rank heads as text: "--mode hard, soft or released".
+// Returns the modes that rank heads as text: "--mode hard, soft, released or in-layer".
 std::string ranking_modes_text() {
   std::vector<std::string> names;
   for (const analysis::PairSelectionName& selection : analysis::kPairSelections)
@@ -231,7 +231,8 @@ Job make_swap_job(CLI::App& app, const std::shared_ptr<Arguments>& args, std::ve
   mode->check(one_of(selections))->excludes(pairs);
   add(app.add_option("--k", job->k,
                      "number of pairs of heads; with --mode soft: number of pairs of heads in each pair of layers; "
-                     "with --mode released: number of pairs of layers [3]"),
+                     "with --mode in-layer: number of pairs of heads in each layer; with --mode released: number of "
+                     "pairs of layers [3]"),
       "N")
       ->check(whole_number(1, 1 << 24))
       ->needs(mode);

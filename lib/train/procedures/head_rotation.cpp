@@ -4,12 +4,13 @@
 //
 //   manual              Pairs in the option `pairs`. Before the 1st, 3rd, … epoch in the option `epochs`, the pairs are
 //                       swapped; before the 2nd, 4th, … epoch, the pairs are swapped back.
-//   hard, soft, random  Pairs selected by importance or at random (analysis/rotation.h), swapped before epoch `start`
-//                       and swapped back `frequency` epochs later. After `rest` epochs without swapped heads, new pairs
-//                       are selected, and so on. Before epoch `end` + 1 all pairs are swapped back for good.
+//   others              The modes hard, soft, in-layer and random: pairs selected by importance or at random
+//                       (analysis/rotation.h), swapped before epoch `start` and swapped back `frequency` epochs later.
+//                       After `rest` epochs without swapped heads, new pairs are selected, and so on. Before epoch
+//                       `end` + 1 all pairs are swapped back for good.
 //
-// Epochs are counted from 1. The modes hard and soft measure the importance of heads in the validation at the end of
-// the epoch before a swap.
+// Epochs are counted from 1. All modes except manual and random measure the importance of heads in the validation at
+// the end of the epoch before a swap.
 #include <algorithm>
 
 #include "analysis/importance.h"
@@ -31,17 +32,22 @@ using analysis::RotationSchedule;
 
 constexpr const char* kSection = "train.procedures.head-rotation";
 
-enum class Mode { manual, hard, soft, random };
+enum class Mode { manual, hard, soft, in_layer, random };
 enum class SoftVariant { paper, released };
 
 class HeadRotation : public Procedure {
  public:
   void describe(Fields& f) override {
     f.choice(
-        "mode", mode_, {{Mode::manual, "manual"}, {Mode::hard, "hard"}, {Mode::soft, "soft"}, {Mode::random, "random"}},
+        "mode", mode_,
+        {{Mode::manual, "manual"},
+         {Mode::hard, "hard"},
+         {Mode::soft, "soft"},
+         {Mode::in_layer, "in-layer"},
+         {Mode::random, "random"}},
         "selection of swapped heads; manual: the pairs in train.procedures.head-rotation.pairs; hard: by importance "
-        "over all layers; soft: by importance in two opposite layers, such as the first and the last; random: "
-        "random heads");
+        "over all layers; soft: by importance in two opposite layers, such as the first and the last; in-layer: by "
+        "importance within each layer; random: random heads");
     f.field("start", schedule_.start_epoch,
             "epoch before which heads are swapped for the first time; epochs are counted from 1", at_least(1));
     f.field("frequency", schedule_.num_swapped_epochs, "number of epochs after which swapped heads are swapped back",
@@ -54,7 +60,8 @@ class HeadRotation : public Procedure {
             at_least(1));
     f.field("k", k_,
             "modes hard and random: number of pairs of heads to swap in each kind of attention; mode soft: number of "
-            "pairs of heads to swap in each pair of layers; mode soft with train.procedures.head-rotation.soft = "
+            "pairs of heads to swap in each pair of layers; mode in-layer: number of pairs of heads to swap in each "
+            "layer; mode soft with train.procedures.head-rotation.soft = "
             "released: number of pairs of layers, each of which swaps 4 pairs of heads",
             at_least(1));
     f.field("t_max", t_max_,
@@ -64,7 +71,7 @@ class HeadRotation : public Procedure {
     f.field("kind", kind_names_,
             "kinds of attention in which heads are swapped, such as decoder.self; empty: all kinds in the model");
     f.field("measure", measure_name_,
-            "importance measure of heads in modes hard and soft; training supports only " +
+            "importance measure of heads in modes hard, soft and in-layer; training supports only " +
                 join(analysis::observer_measure_names(), ", ") + ", and mh-swap supports all measures",
             analysis::importance_measures().names());
     f.choice("soft", soft_variant_, {{SoftVariant::paper, "paper"}, {SoftVariant::released, "released"}},
@@ -95,7 +102,7 @@ class HeadRotation : public Procedure {
                    "a measure that a validation can compute: " + join(analysis::observer_measure_names(), ", "),
                    measure_name_, "use another measure, or swap heads with mh-swap, which supports all measures");
     const std::string mode_text =
-        str("head-rotation with ", mode_ == Mode::hard ? "mode = \"hard\"" : "the default, mode = \"soft\"");
+        str("head-rotation with ", mode_ == Mode::soft ? "the default, " : "", mode_assignment());
     if (!properties.has_validation_set)
       refuse_usage("--valid", "a shard to rank heads on, for " + mode_text, "no --valid",
                    "pass --valid, or set mode = \"random\"");
@@ -177,9 +184,26 @@ class HeadRotation : public Procedure {
 
  private:
   static std::string key(const char* name) { return str(kSection, ".", name); }
-  bool uses_importance() const { return mode_ == Mode::hard || mode_ == Mode::soft; }
+  bool uses_importance() const { return mode_ != Mode::manual && mode_ != Mode::random; }
+  // Returns the mode for messages, such as `mode = "hard"`.
+  const char* mode_assignment() const {
+    switch (mode_) {
+      case Mode::manual:
+        return "mode = \"manual\"";
+      case Mode::hard:
+        return "mode = \"hard\"";
+      case Mode::soft:
+        return "mode = \"soft\"";
+      case Mode::in_layer:
+        return "mode = \"in-layer\"";
+      case Mode::random:
+        return "mode = \"random\"";
+    }
+    return "";
+  }
   PairSelection selection() const {
-    return mode_ == Mode::hard                      ? PairSelection::hard
+    return mode_ == Mode::in_layer                  ? PairSelection::in_layer
+           : mode_ == Mode::hard                    ? PairSelection::hard
            : mode_ == Mode::random                  ? PairSelection::random
            : soft_variant_ == SoftVariant::released ? PairSelection::released
                                                     : PairSelection::soft;
@@ -208,8 +232,7 @@ class HeadRotation : public Procedure {
         refuse("end", str("at least ", schedule_.start_epoch, ", the value of 'start'"),
                found_value(schedule_.end_epoch, RotationSchedule{}.end_epoch), "raise 'end', or lower 'start'");
       if (soft_variant_ != SoftVariant::paper && mode_ != Mode::soft)
-        refuse("soft", "mode = \"soft\"", mode_ == Mode::hard ? "mode = \"hard\"" : "mode = \"random\"",
-               "leave the key soft out");
+        refuse("soft", "mode = \"soft\"", mode_assignment(), "leave the key soft out");
       return;
     }
     if (t_max_ > 0) refuse("t_max", "0, or mode = \"soft\"", str(t_max_), "leave t_max out");

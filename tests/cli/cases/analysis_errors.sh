@@ -85,6 +85,7 @@ PATH=$PWD/bin:$PATH
 expect_refused 1 "missing/x.svg" mh-prune rank --by random --plot missing/x.svg $a t.mhs
 expect_refused 1 "missing/x.svg" mh-prune curve --by random --plot missing/x.svg $a t.mhs
 expect_refused 1 "missing/x.svg" mh-spectrum --blocks 4 --plot missing/x.svg $a t.mhs
+expect_refused 1 "missing/x.svg" mh-swap report --plot missing/x.svg $a t.mhs
 mkdir folder.svg
 expect_refused 2 "a folder" mh-prune rank --by random --plot folder.svg $a t.mhs
 cp t.mhs r.svg

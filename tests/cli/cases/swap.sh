@@ -35,6 +35,10 @@ for mode in hard soft random; do
 done
 expect 0 mh-swap $m --mode released --k 1 --data t.mhs --dry-run
 [ "$(wc -l < out)" -eq 5 ] || fail "expected a header and one pair for each of four heads"
+# --mode in-layer pairs heads of one layer, here one pair in each of three layers.
+expect 0 mh-swap $m --mode in-layer --k 1 --data t.mhs --dry-run
+[ "$(cut -f 3 out | tail -n +2 | sed 's/\.[0-9]//g' | tr '\n' ' ')" = "decoder.self:0-0 decoder.self:1-1 decoder.self:2-2 " ] \
+  || fail "expected a pair of heads in each layer; found $(cut -f 3 out)"
 # --t-max limits the pairs of layers: five layers form the two pairs 0-4 and 1-3.
 train deep --set model.layers=5
 print_soft_pairs() { mh-swap -q deep/last.safetensors --mode soft --k 1 --data t.mhs --blocks 3 --dry-run "$@" | cut -f 3 | tail -n +2; }
@@ -117,6 +121,7 @@ expect_refused 2 "--mode" $m --pairs $pairs --mode hard -o x
 expect_refused 2 "a file for the new checkpoint" $m --pairs $pairs
 expect_refused 2 "a shard to rank heads on" $m --mode hard -o x
 expect_refused 2 "at most 6 pairs of heads in decoder.self" $m --mode hard --k 7 --data t.mhs -o x
+expect_refused 2 "at most 2 pairs of heads per layer in decoder.self" $m --mode in-layer --k 4 --data t.mhs -o x
 expect_refused 2 "at most 1, the number of pairs of opposite layers in decoder.self" $m --mode soft --k 1 --t-max 2 --data t.mhs -o x
 expect_refused 2 "--mode soft with this option" $m --mode hard --t-max 0 --data t.mhs -o x
 expect_refused 2 "set --k, the number of pairs of layers" $m --mode released --k 1 --t-max 1 --data t.mhs -o x
@@ -125,7 +130,7 @@ for number in 010 0x1 +1 -1 1.5 16777217; do
   expect_refused 2 "expected a whole number from 0 to 16777216 in decimal digits only, without sign or leading zeros; found '$number'" $m --mode soft --k 1 --t-max=$number --data t.mhs -o x
 done
 expect_refused 2 "of attention that the model has: decoder.self" $m --mode random --kind decoder.cross -o x
-expect_refused 2 "--mode hard, soft or released, which rank heads" $m --mode random --data t.mhs -o x
+expect_refused 2 "--mode hard, soft, released or in-layer, which rank heads" $m --mode random --data t.mhs -o x
 expect_refused 2 "--blocks" $m --mode random --blocks 3 -o x
 expect_refused 2 "--seed" $m --pairs $pairs --seed 3 -o x
 expect_refused 2 "at most" $m --mode hard --data t.mhs --blocks 100000 -o x
@@ -147,3 +152,30 @@ train rules --set "train.groups.g.match=['*.layers.0.*']" --set train.groups.g.r
 expect_refused 1 "2 optimiser moments, as for the same parameter of layer 1; found 1" rules/last.safetensors --pairs decoder.self:0.0-1.1 --with optimizer -o x
 train sizes --set attention.decoder.self.1.head_size=3
 expect_refused 2 "layers whose heads have equal sizes and parameters" sizes/last.safetensors --mode random --k 1 -o x
+
+# mh-swap report --plot draws the changes relative to the first model, or the distances of a single model, beside the table.
+needs_peers
+command -v gnuplot >/dev/null || skip "gnuplot is not installed"
+train alphas --set attention.combiner=alphas
+alphas=alphas/last.safetensors
+mh-swap report -q $m once.safetensors $alphas t.mhs > table
+for plot in heads.svg heads.png heads.pdf; do
+  expect 0 mh-swap report -q --plot $plot $m once.safetensors $alphas t.mhs
+  cmp out table
+  [ -s $plot ] || fail "expected a picture in $plot; found an empty file"
+done
+# The plain models have one curve each; the model with alphas, which mix the heads, has two.
+for text in "decoder.self, cosine distance of heads" "decoder.self, Euclidean distance of heads" "alphas/last.safetensors, before mixing" \
+  "alphas/last.safetensors, after mixing" "change from $m, %"; do
+  grep -qF "$text" heads.svg || fail "expected '$text' in the plot; found none"
+done
+! grep -qF "once.safetensors, before mixing" heads.svg || fail "expected one curve for a model without alphas"
+expect 0 mh-swap report -q --plot - $m t.mhs
+expect_stdout "mean of pairs of heads"
+! grep -q cosine_change out || fail "expected no table with a plot in the terminal"
+expect_refused 2 "--plot -, which replaces the table" report --plot - --format json $m t.mhs
+expect_refused 2 ".svg, .png or .pdf" report --plot x $m t.mhs
+expect_refused 2 "an output that is not an input" report --plot $m $m t.mhs
+train single --set attention.heads=1
+expect_refused 2 "layers of several heads" report --plot single.svg single/last.safetensors t.mhs
+[ ! -e single.svg ] || fail "expected no picture after an error; found one"

@@ -107,4 +107,5 @@ expect_refused 3 --train t.mhs other.mhs; expect_stderr "other.mhs"; expect_stde
 expect_refused 3 --train t.mhs p.mhs
 expect_refused 2 --train t.mhs b.mhs --set train.batch.order=streams --set 'data.weights=[1, 99]'; expect_stderr "0.0100 for t.mhs in 16 streams"
 expect_refused 2 --train t.mhs c.mhs --set train.batch.order=streams --set train.batch.tokens=65536 --set train.batch.micro_tokens=0 --set 'data.weights=[1, 99]'
+expect_refused 2 --train t.mhs c.mhs --set train.batch.order=sentence-streams
 

@@ -352,7 +352,8 @@ TEST_CASE("RotationSchedule swaps heads and swaps them back before the epochs of
   CHECK(RotationSchedule{2, 10, 1, 4}.action_before(4, 2, true) == RotationSchedule::Action::none);
 }
 
-TEST_CASE("the modes hard, soft and released of head rotation select the pairs of a worked example", "[rotation]") {
+TEST_CASE("the modes hard, soft, released and in-layer of head rotation select the pairs of a worked example",
+          "[rotation]") {
   const LayerScores scores{{0.5, 0.1, 0.9, 0.4}, {0.3, 0.3, 0.7, 0.2}, {0.8, 0.6, 0.05, 1.0}};
   const AttentionKind kind = AttentionKind::decoder_self;
   CHECK(to_strings(pair_hard(kind, scores, 3)) ==
@@ -363,6 +364,9 @@ TEST_CASE("the modes hard, soft and released of head rotation select the pairs o
   CHECK(to_strings(pair_as_in_released_code(kind, scores, 1)) ==
         std::vector<std::string>{"decoder.self:0.1-2.1", "decoder.self:0.3-2.3", "decoder.self:0.0-2.0",
                                  "decoder.self:0.2-2.2"});
+  CHECK(to_strings(pair_in_layer(kind, scores, 2)) ==
+        std::vector<std::string>{"decoder.self:0.2-0.1", "decoder.self:0.0-0.3", "decoder.self:1.2-1.3",
+                                 "decoder.self:1.1-1.0", "decoder.self:2.3-2.2", "decoder.self:2.0-2.1"});
   // t_max limits the pairs of layers to the t_max outermost pairs; 0: no limit.
   const LayerScores five_layers{{1, 2}, {4, 3}, {5, 6}, {8, 7}, {9, 10}};
   CHECK(to_strings(pair_soft(kind, five_layers, 1, 1)) == std::vector<std::string>{"decoder.self:0.0-4.0"});
@@ -375,6 +379,10 @@ TEST_CASE("the modes hard, soft and released of head rotation select the pairs o
   CHECK(largest_k(PairSelection::soft, {4}) == 0);
   CHECK(largest_k(PairSelection::released, {4, 4, 4}) == 1);
   CHECK(largest_k(PairSelection::released, {3, 3}) == 0);
+  CHECK(largest_k(PairSelection::in_layer, {5, 4}) == 2);
+  CHECK(largest_k(PairSelection::in_layer, {4}) == 2);
+  CHECK(largest_k(PairSelection::in_layer, {4, 1}) == 0);
+  CHECK(largest_k(PairSelection::in_layer, {}) == 0);
   CHECK(largest_k(PairSelection::hard, {}) == 0);
 }
 
@@ -422,6 +430,16 @@ TEST_CASE("every mode of head rotation selects disjoint pairs, and the modes har
         const auto& layer = scores[static_cast<size_t>(head.layer)];
         RC_ASSERT(std::count_if(layer.begin(), layer.end(), [&](double s) { return s < score(head); }) < soft_k);
       }
+    }
+    const int64_t in_layer_k = largest_k(PairSelection::in_layer, head_counts);
+    const auto in_layer_pairs = pair_in_layer(AttentionKind::decoder_self, scores, in_layer_k);
+    check_disjoint(in_layer_pairs);
+    RC_ASSERT(static_cast<int64_t>(in_layer_pairs.size()) == in_layer_k * static_cast<int64_t>(scores.size()));
+    for (const HeadPair& p : in_layer_pairs) {
+      RC_ASSERT(p.a.layer == p.b.layer);
+      const auto& layer = scores[static_cast<size_t>(p.a.layer)];
+      RC_ASSERT(std::count_if(layer.begin(), layer.end(), [&](double s) { return s > score(p.a); }) < in_layer_k);
+      RC_ASSERT(std::count_if(layer.begin(), layer.end(), [&](double s) { return s < score(p.b); }) < in_layer_k);
     }
     const int64_t released_k = largest_k(PairSelection::released, head_counts);
     check_disjoint(pair_as_in_released_code(AttentionKind::decoder_self, scores, released_k));

@@ -115,6 +115,62 @@ TEST_CASE("inverse-sqrt and cosine with periods equal the schedules of fairseq")
     CHECK(learning_rate(options, lengths, num_completed) == rounding::printed(rate, 6));
 }
 
+// BERT's pre-training in two runs of google-research/bert, optimization.py: the second run counts its steps from 0.
+TEST_CASE("a schedule with a restart equals two runs of BERT's schedule, one after the other") {
+  TrainOptions options = train_options("linear", 1);
+  options.schedule.decay_from = "start";
+  check_rates(options, {2, 16, 0, 10, 3}, {0, .5, .8, .7, .6, .5, .4, .3, .2, .1, 0, 1 / 3., 2 / 3., 3 / 6., 2 / 6.});
+  options.lr = 1e-4;
+  // 450,000 updates with 5,000 of warm-up, then 50,000 with 3,000 of warm-up.
+  const ScheduleLengths lengths{5000, 500000, 0, 450000, 3000};
+  for (auto [num_completed, rate] : {std::pair{2500, 5e-5},
+                                     {225000, 5e-5},
+                                     {449999, 1e-4 / 450000},
+                                     {450000, 0.0},
+                                     {451500, 5e-5},
+                                     {453000, 9.4e-5},
+                                     {475000, 5e-5},
+                                     {500000, 0.0}})
+    CHECK(learning_rate(options, lengths, num_completed) == rounding::within(rate, rounding::fp64_bound(4, 1e-4)));
+}
+
+TEST_CASE("with a restart, each part of any schedule equals the schedule of a run of its length") {
+  for (const char* rule : {"constant", "inverse-sqrt", "linear", "cosine", "cyclic-cosine"}) {
+    TrainOptions options = train_options(rule, 0.5, 1e-3, 1e-2);
+    const int64_t period = std::string(rule) == "cyclic-cosine" ? 4 : 0;
+    const ScheduleLengths whole{3, 30, period, 18, 5}, first{3, 18, period}, second{5, 12, period};
+    for (int64_t c = 0; c <= 30; ++c) {
+      INFO(rule << " after " << c << " updates");
+      CHECK(learning_rate(options, whole, c) ==
+            (c < 18 ? learning_rate(options, first, c) : learning_rate(options, second, c - 18)));
+    }
+  }
+}
+
+TEST_CASE("a restart of the schedule is refused within the first warm-up, at the end, and as a warm-up alone") {
+  const auto to_updates = [](const Length& length) { return length.count; };
+  const auto updates = [](int64_t count) { return Length{count, Length::Unit::updates}; };
+  const auto error_of = [&](int64_t warmup, int64_t restart, int64_t restart_warmup) {
+    TrainOptions options = train_options("linear", 1);
+    options.schedule.warmup = updates(warmup), options.schedule.restart = updates(restart);
+    options.schedule.restart_warmup = updates(restart_warmup);
+    return refusal([&] {
+      options.check();
+      schedule_lengths(options, 100, to_updates);
+    });
+  };
+  CHECK(error_of(10, 90, 9) == "");
+  CHECK(error_of(10, 10, 5).find("train.schedule.restart: expected more than the warm-up, 10 updates") !=
+        std::string::npos);
+  CHECK(error_of(10, 90, 10).find("90u and train.schedule.restart_warmup=10u") != std::string::npos);
+  CHECK(error_of(10, 100, 0).find("before the end of the schedule, 100 updates") != std::string::npos);
+  CHECK(error_of(10, 0, 5).find("train.schedule.restart_warmup: expected 0u") != std::string::npos);
+  // The first warm-up of warmup_ratio is a part of the first schedule.
+  TrainOptions options = train_options("linear", 1);
+  options.schedule.warmup_ratio = 0.1, options.schedule.restart = updates(50);
+  CHECK(schedule_lengths(options, 100, to_updates).warmup == 5);
+}
+
 TEST_CASE("decay_from = start is refused for schedules without a decay to the end of training") {
   for (const char* schedule : {"constant", "inverse-sqrt", "cyclic-cosine"}) {
     TrainOptions options = train_options(schedule, 1);

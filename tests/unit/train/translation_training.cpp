@@ -107,6 +107,7 @@ TEST_CASE("head rotation ranks the heads of each kind of attention separately an
       {"mode = 'hard'\nk = 4\n", analysis::PairSelection::hard, 4, "avg-l2", {}},
       {"mode = 'soft'\nk = 2\nmeasure = 'confidence'\n", analysis::PairSelection::soft, 2, "confidence", {}},
       {"mode = 'soft'\nsoft = 'released'\nk = 1\n", analysis::PairSelection::released, 1, "avg-l2", {}},
+      {"mode = 'in-layer'\nk = 1\n", analysis::PairSelection::in_layer, 1, "avg-l2", {}},
       {"mode = 'hard'\nk = 2\nmeasure = 'received'\nkind = ['decoder.cross', 'encoder.self']\n",
        analysis::PairSelection::hard,
        2,

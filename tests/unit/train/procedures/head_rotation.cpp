@@ -123,7 +123,8 @@ TEST_CASE("head rotation in training swaps heads and swaps them back before the 
   write_text(folder.file("t.mhs"), repeating_tokens(400));
   const std::string schedule = "start = 2\nfrequency = 2\nrest = 1\nend = 5\nk = 2\n";
   const std::vector<std::string> expected{"swapped 2", "undone 4", "swapped 5", "undone 6"};
-  for (const char* mode : {"mode = 'soft'\n", "mode = 'random'\n", "mode = 'hard'\nmeasure = 'confidence'\n"}) {
+  for (const char* mode :
+       {"mode = 'soft'\n", "mode = 'in-layer'\n", "mode = 'random'\n", "mode = 'hard'\nmeasure = 'confidence'\n"}) {
     INFO(mode);
     const std::string name = str("run", std::hash<std::string>()(mode));
     train_in_folder(folder, name, rotation_toml(mode + schedule) + train_length(5 * kEpochUpdates + 1, "0.01"));
