@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Reads archives of public corpora. corpus.sh calls this program; it needs Python 3.8 and no packages.
+"""Reads archives of public corpora. corpus.sh calls this program; it needs Python 3.9 and no packages.
 
 usage: corpus.py archive FILE SUM MIRROR URL | corpus.py members ARCHIVE FOLDER MEMBER=NAME… | corpus.py python PACKAGE==VERSION…
 corpus.sh describes the three commands. MH_SCRIPT: name of the calling script, which starts each message. Exit status: 0, or 1 after an error.
 """
-import collections
 import contextlib
 import fcntl
 import filecmp
+import fnmatch
 import hashlib
 import http.client
 import importlib.metadata
@@ -49,11 +49,11 @@ def writing(path):
     try:
         yield
     except OSError as error:
-        raise Fault(f"{error.filename or path}: expected a writable file; found: {error.strerror}; free disk space or choose another folder") from None
+        raise Fault(f"{error.filename or path}: expected a writable file; found: {error.strerror}; correct the folder, its permissions or the disk space") from None
 
 
-def copy(source, target, path):
-    """Copies a stream to the file `target`, named `path`, and returns the number of bytes. Raises SourceFault if reading fails."""
+def copy(source, target):
+    """Copies a stream to a file and returns the number of bytes. Raises SourceFault if reading fails, and OSError if writing fails."""
     num_bytes = 0
     while True:
         try:
@@ -62,8 +62,7 @@ def copy(source, target, path):
             raise SourceFault(str(error) or type(error).__name__) from None
         if not chunk:
             return num_bytes
-        with writing(path):
-            target.write(chunk)
+        target.write(chunk)
         num_bytes += len(chunk)
 
 
@@ -97,7 +96,7 @@ def wrong_sum(path, sums):
     return ""
 
 
-def read_mirror(mirrored, part, path):
+def read_mirror(mirrored, part):
     """Writes the content of a file of the mirror, decompressed if its name ends in .zst."""
     if not mirrored.endswith(".zst"):
         try:
@@ -105,14 +104,14 @@ def read_mirror(mirrored, part, path):
         except OSError as error:
             raise Fault(f"{mirrored}: expected a readable file; found: {error.strerror}; correct its permissions") from None
         with source:
-            copy(source, part, path)
+            copy(source, part)
         return
     try:
         process = subprocess.Popen(["zstd", "-dcq", mirrored], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     except FileNotFoundError:
         raise Fault("expected the program zstd; found none on the PATH; install the package zstd") from None
     with process:
-        copy(process.stdout, part, path)
+        copy(process.stdout, part)
     if process.returncode != 0:
         raise Fault(f"expected a zstd file; found another format in {mirrored}; delete this file or download it again")
 
@@ -130,10 +129,11 @@ def open_source(url, start):
     request = urllib.request.Request(url, headers={"User-Agent": "multihead-data-scripts", **({"Range": f"bytes={start}-"} if start else {})})
     response = urllib.request.urlopen(request, timeout=60)
     length = response.headers.get("Content-Length")
+    log(f"downloading {length or 'an unknown number of'} bytes from {url}")
     return response, start if response.status == 206 else 0, int(length) if length else None
 
 
-def download(url, part, path):
+def download(url, part):
     """Appends the rest of the content of `url` to the file `part`, or writes all of it if the server cannot start within the content."""
     start = os.fstat(part.fileno()).st_size
     try:
@@ -146,57 +146,52 @@ def download(url, part, path):
         reason = getattr(error, "reason", error)
         raise SourceFault(getattr(reason, "strerror", None) or str(reason)) from None
     with source:
-        with writing(path):
-            part.truncate(first)
-        num_bytes = copy(source, part, path)
+        part.truncate(first)
+        num_bytes = copy(source, part)
     if length is not None and num_bytes < length:
         raise SourceFault(f"the end after {first + num_bytes} of {first + length} bytes")
 
 
 def fetch_archive(path, sums, mirrored, url):
-    """Writes the archive to `path`.part and renames this file when its sums are correct. After a broken download with known sums the file stays,
+    """Writes the archive to `path`.part and renames this file when its sums are correct. With known sums the file stays after a broken download,
     and the next call continues it."""
-    name, part_path = os.path.basename(path), path + ".part"
-    with writing(part_path):
-        part = open(part_path, "ab")
-    keep = False
-    with part:
+    name, part_path, origin = os.path.basename(path), path + ".part", mirrored or url
+    keep = bool(sums) and not mirrored
+    with writing(part_path), open(part_path, "ab") as part:  # also for an error of the last write when the file closes
         try:
             fcntl.flock(part, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise Fault(f"{name}: expected one download at a time; found another process that writes {part_path}; wait for this process") from None
+            is_alone = os.path.exists(part_path) and os.path.samestat(os.stat(part_path), os.fstat(part.fileno()))
+        except BlockingIOError:
+            is_alone = False
+        if not is_alone:
+            raise Fault(f"{name}: expected one download at a time; found another process that writes {part_path}; wait for its end and run the script again")
         try:
-            resumed = os.path.getsize(part_path) > 0 and bool(sums) and not mirrored
-            if not resumed:
-                with writing(part_path):
-                    part.truncate(0)
+            if not keep:
+                part.truncate(0)
+            resumes = os.path.getsize(part_path) > 0
             while True:
                 try:
                     if mirrored:
-                        read_mirror(mirrored, part, part_path)
+                        read_mirror(mirrored, part)
                     else:
-                        download(url, part, part_path)
+                        download(url, part)
                 except SourceFault as fault:
-                    with writing(part_path):
-                        part.flush()
-                    keep = bool(sums) and not mirrored and os.path.getsize(part_path) > 0
-                    advice = "; a second call continues the download" if keep else ""
-                    raise Fault(f"{name}: expected the archive in the mirror MH_DATA or from {mirrored or url}; found: {fault}; pass another URL (file:// for "
-                                f"a copy of your own) or set MH_DATA to the folder of the mirror{advice}") from None
-                with writing(part_path):
                     part.flush()
+                    advice = "; a second call continues the download" if keep and os.path.getsize(part_path) else ""
+                    raise Fault(f"{name}: expected the archive in the mirror MH_DATA or from {origin}; found: {fault}; pass another URL (file:// for a copy of "
+                                f"your own) or set MH_DATA to the folder of the mirror{advice}") from None
+                part.flush()
                 fault = wrong_sum(part_path, sums)
-                if not (fault and resumed):
+                if not (fault and resumes):
                     break
-                resumed = False  # the bytes that were present belong to another file
-                with writing(part_path):
-                    part.truncate(0)
+                resumes = False  # the bytes that were present belong to another file
+                part.truncate(0)
             if fault:
-                raise Fault(f"{name}: {fault} in {mirrored or url}; download from another URL, or replace the file in the mirror MH_DATA")
-            with writing(path):
-                os.replace(part_path, path)
+                keep = False
+                raise Fault(f"{name}: {fault} in {origin}; download from another URL, or replace the file in the mirror MH_DATA")
+            os.replace(part_path, path)
         finally:
-            if not keep and os.path.exists(part_path):
+            if os.path.exists(part_path) and not (keep and os.path.getsize(part_path)):
                 os.remove(part_path)
 
 
@@ -230,52 +225,57 @@ def open_archive(path):
 
 def write_member(source, size, path):
     """Writes a member to `path`; a file with the same content keeps its time of modification, so that newer files made from it stay valid."""
-    with writing(path):
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        part = tempfile.NamedTemporaryFile(dir=os.path.dirname(path) or ".", prefix=os.path.basename(path) + ".part.", delete=False)
-    try:
-        with part:
-            num_bytes = copy(source, part, path)
+    folder, name = os.path.split(path)
+    with writing(path):  # also for an error of the last write when the file closes
+        os.makedirs(folder or ".", exist_ok=True)
+        part = tempfile.NamedTemporaryFile(dir=folder or ".", prefix=name + ".part.", delete=False)
+        try:
+            with part:
+                num_bytes = copy(source, part)
             if num_bytes != size:
                 raise SourceFault(f"a member of {size} bytes that ends after {num_bytes} bytes")
-            with writing(path):
-                part.flush()
-        with writing(path):
             if not (os.path.isfile(path) and filecmp.cmp(part.name, path, shallow=False)):
                 os.chmod(part.name, 0o666 & ~UMASK)
                 os.replace(part.name, path)
-    finally:
-        if os.path.exists(part.name):
-            os.remove(part.name)
+        finally:
+            if os.path.exists(part.name):
+                os.remove(part.name)
 
 
-def members(path, folder, *pairs):
-    names = collections.defaultdict(list)  # member -> names of the files
-    for pair in pairs:
-        member, _, name = pair.rpartition("=")
-        names[member].append(name)
-    others, short = [], os.path.basename(path)
+def files_of(member, pairs):
+    """Returns the pairs (index, file name) of the arguments MEMBER=NAME that match a member."""
+    return [(i, name + os.path.basename(member) if name.endswith("/") else name) for i, (pattern, name) in enumerate(pairs)
+            if member == pattern or (name.endswith("/") and fnmatch.fnmatchcase(member, pattern))]
+
+
+def members(path, folder, *arguments):
+    pairs = [argument.rpartition("=")[::2] for argument in arguments]
+    has_patterns = any(name.endswith("/") for _, name in pairs)
+    missing, others, short = set(range(len(pairs))), [], os.path.basename(path)
+    if not os.path.isfile(path):
+        raise Fault(f"{short}: expected the archive {path}; found no such file; download the archive first")
     try:
-        with open(path, "rb"):
-            pass
         for member, open_member, size in open_archive(path):
             member = re.sub(r"^(\./)+", "", member)
-            if member not in names:
+            files = files_of(member, pairs)
+            if not files:
                 others.append(member)
                 continue
-            first, *copies = names.pop(member)
+            first = os.path.join(folder, files[0][1])
             with open_member() as source:
-                write_member(source, size, os.path.join(folder, first))
-            for name in copies:
-                with open(os.path.join(folder, first), "rb") as source:
+                write_member(source, size, first)
+            for _, name in files[1:]:
+                with open(first, "rb") as source:
                     write_member(source, size, os.path.join(folder, name))
-            if not names:
-                return
+            missing -= {i for i, _ in files}
+            if not missing and not has_patterns:
+                break
     except (SourceFault, EOFError, OSError, tarfile.TarError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
         text = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise Fault(f"{short}: expected a complete zip or tar archive; found: {text}; delete {path} and download it again") from None
-    examples = f"{len(others)} others, such as {', '.join(others[:3])}" if others else "no others"
-    raise Fault(f"{short}: expected the member {next(iter(names))}; found {examples}; pass the archive that the script names")
+    if missing:
+        examples = f"other members, such as {', '.join(sorted(others)[:3])}" if others else "no other members"
+        raise Fault(f"{short}: expected the member {pairs[min(missing)][0]}; found {examples}; pass the archive that the script names")
 
 
 # Python packages --------------------------------------------------------------------------------------------------------------------
