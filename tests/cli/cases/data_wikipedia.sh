@@ -65,6 +65,7 @@ printf '%s\n' '[PAD]' '[UNK]' '[CLS]' '[SEP]' '[MASK]' this is article it has tw
 mh-prep vocab -q --type wordpiece --from pieces.txt > pieces
 expect 0 "$scripts/wikipedia" many many.xml.bz2 pieces; expect_stderr "articles: 1003, parts: 1, documents: 1003, sentences: 2006"
 [ "$(mh-prep info many/train.mhs many/valid.mhs | awk -F'\t' '$1 == "documents" { print $2 }' | paste -sd ' ')" = "1002 1" ] || fail "expected 1002 and 1 documents; found $(mh-prep info many/*.mhs)"
+expect 0 "$scripts/wikipedia" many many.xml.bz2 pieces; expect_stderr "train.mhs: present, not written again"
 export MH_TEST_PART_SIZE=2000
 expect 0 "$scripts/wikipedia" parts many.xml.bz2
 [ "$(find parts -name 'part-*' | wc -l)" -gt 20 ] || fail "expected more than 20 parts; found $(ls parts)"
