@@ -123,8 +123,8 @@ TEST_CASE("join: a process that receives no answer from the store ends with an e
   Launch launch;
   launch.rank = 1, launch.size = 2, launch.host = "127.0.0.1", launch.port = listener.port();
   const auto start = std::chrono::steady_clock::now();
-  CHECK_THROWS_WITH(distributed::join(launch, "", std::chrono::milliseconds(500), {}),
-                    Contains("a connection to the key-value store of the job at 127.0.0.1") &&
-                        Contains("found no answer"));
+  CHECK_THROWS_WITH(
+      distributed::join(launch, "", std::chrono::milliseconds(500), {}),
+      Contains("a connection to the key-value store of the job at 127.0.0.1") && Contains("found no answer"));
   CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(30));
 }
