@@ -4,8 +4,8 @@ scripts=$ROOT/data_scripts
 [ -d "$scripts" ] || skip "no data_scripts here"
 export MH_DATA=
 needs_peers
-PYTHONPATH=$(bash -euo pipefail -c 'source "$1"; corpus_python wikiextractor==3.1.0 sacremoses==0.2.0' wikipedia "$scripts/corpus.sh" 2>/dev/null) ||
-  { echo "without wikiextractor and sacremoses"; exit 0; }
+PYTHONPATH=$(bash -euo pipefail -c 'source "$1"; corpus_python mwparserfromhell==0.7.2 sacremoses==0.2.0' wikipedia "$scripts/corpus.sh" 2>/dev/null) ||
+  { echo "without mwparserfromhell and sacremoses"; exit 0; }
 export PYTHONPATH PYTHONDONTWRITEBYTECODE=1
 python3 - <<'PYTHON'
 import bz2
@@ -47,6 +47,36 @@ write("many.xml.bz2", *many)
 write("cut.xml.bz2", *many, end="<page>\n<title>Another")
 write("closed.xml.bz2", *mary, end="</page></mediawiki>\n")
 write("empty.xml.bz2", mary[1], mary[2])
+
+# Each article and its sentences.
+SNIPPETS = [
+    ("A '''bold''', an ''italic'' and a '''''both''''' word.\n\nThe film ''Titanic'''s captain isn't here.\n\nBut L'''[[Express]]'' is ''''read''''.",
+     ["A bold, an italic and a both word.", "The film Titanic's captain isn't here.", "But L'Express is 'read'."]),
+    ("See [[Paris]], [[Paris|the city]], [[bus]]es, [[:Category:Rivers]], [[image|]], [[CSI: Miami]] and [[wikt:word|a word]]. It has a [http://a.b/c page] too.[http://a.b/c]",
+     ["See Paris, the city, buses, Category:Rivers, image, CSI: Miami and a word.", "It has a page too."]),
+    ("[[File:a.jpg|thumb|A [[link]] in ''it''. Two.|alt=x]]One sentence.[[image:b.png]] [[Category:Rivers]][[fr:Un]] [[zh-min-nan:Un]]", ["One sentence."]),
+    ("A {{convert|5|{{nested|{{deep}}|[[x|y]]}}}}short one.{{efn|A note. Two.}} {{Infobox\n| a = {{b\n| c = d. E\n}}\n}}Next one.", ["A short one.", "Next one."]),
+    ("{| class=\"wikitable\"\n! Head. One.\n|-\n| Cell. {{a}} || Other.\n{|\n| Inner. Table.\n|}\n|}\nAfter the table.", ["After the table."]),
+    ("It rains.<ref>Smith, ''Rain''. 1900.</ref><ref name=\"a\" /><REF name=b>[http://a.b Two]. {{cite|<ref>c</ref>}}</REF> It snows.<references>A. B.</references>",
+     ["It rains.", "It snows."]),
+    ("One <!-- A comment. Two. -->line\n<!--\nB. C.\n-->goes on.\n\nA rest\n\nThe end.", ["One line goes on.", "The end."]),
+    ("* An item. Two.\n** A [[b]]. ''C''. {{d\n|e}} F.\n# A number. <ref>\nX. Y.\n</ref> Z.\n; A term. : Its definition.\n: An indent. B.\nA sentence.\n<ul><li>An item.</li></ul>",
+     ["A sentence."]),
+    ("== A heading. ==\nText one.\n=== Another. === <!-- x -->\nText two.\n----\nText three.", ["Text one.", "Text two.", "Text three."]),
+    ("AT&amp;T is a&nbsp;firm &ndash; here. It has 3&#160;&lt;&#x20;4 and the sign&#32;&euro;.", ["AT&T is a firm \u2013 here.", "It has 3 < 4 and the sign \u20ac."]),
+    ("The mass <math>m = a|b. C</math> is large. <gallery>\nFile:a.jpg|A caption. B.\n</gallery><code>x = {{1}}. Y.</code> It holds.<syntaxhighlight lang=\"c\">\na[[1]]. B\n"
+     "</syntaxhighlight>", ["The mass is large.", "It holds."]),
+    ("Paris ({{IPA|a}}; born 1900 {{x}}) is old ({{y}}) . Water, H<sub>2</sub>O,<br />flows.<div class=\"a\">In a division.</div>{{z}}<blockquote>A quote.</blockquote> __NOTOC__",
+     ["Paris (born 1900) is old.", "Water, H2O, flows.", "In a division.", "A quote."]),
+    ("One is whole. Two has {{a template without an end. Three is whole. Four has a [[link without an end. Five.<ref>Note. Six is whole. Seven</div> is not. Eight '''is.",
+     ["One is whole.", "Three is whole.", "Six is whole.", "Eight is."]),
+    ("{|\n| A cell of a table. B.\n! Without an end. C.\n== Heading without an end. D.\nText after it.", ["Text after it."]),
+    ("#redirect [[Paris]]\n\nA redirect. Without the element.", []),
+    ("{{a|" * 4000 + " This takes long.", []),
+]
+write("snippets.xml.bz2", *[page(f"Snippet {i}", text) for i, (text, _) in enumerate(SNIPPETS)])
+with open("expected snippets", "w", encoding="utf-8") as file:
+    file.write("".join("".join(f"{sentence}\n" for sentence in sentences) + "\n" for _, sentences in SNIPPETS if sentences))
 PYTHON
 expect 0 "$scripts/wikipedia" "a folder" "the dump.xml.bz2"; expect_stderr "articles: 2, parts: 1, documents: 1, sentences: 6, words: 40"
 cat > expected <<'TEXT'
@@ -60,6 +90,12 @@ Yes!
 TEXT
 diff expected "a folder/part-00000.txt"
 grep -q 'sacremoses 0.2.0' "a folder/source.tsv" || fail "expected the rule of sentences in source.tsv"
+# Markup: only whole sentences remain; an article that takes too long, and sentences with markup that is not closed, are left out and counted.
+expect 0 env MH_TEST_PAGE_SECONDS=3 "$scripts/wikipedia" snippets snippets.xml.bz2; expect_stderr "the article 'Snippet 15' is left out: the parser needs more than 3 s"
+diff "expected snippets" snippets/part-00000.txt
+expect_stderr "left out in this call: 1 articles that cannot be parsed, 4 sentences with markup that is not closed"
+expect_stderr "articles: 15, parts: 1, documents: 14"
+! grep -nE "\[\[|\]\]|\{\{|\}\}|''|<[^ ]|==|\|" snippets/part-00000.txt || fail "expected no markup"
 # Many articles: valid.mhs has every 1,000th; parts of any size and number have the same text.
 printf '%s\n' '[PAD]' '[UNK]' '[CLS]' '[SEP]' '[MASK]' this is article it has two sentences . > pieces.txt
 mh-prep vocab -q --type wordpiece --from pieces.txt > pieces
