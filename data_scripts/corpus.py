@@ -194,9 +194,10 @@ def fetch_archive(path, sums, mirrored, url):
                 keep = False
                 raise Fault(f"{name}: {fault} in {origin}; download from another URL, or replace the file in the mirror MH_DATA")
             os.replace(part_path, path)
-        finally:
+        except BaseException:  # also a signal; after os.replace another process may own a new file of this name
             if os.path.exists(part_path) and not (keep and os.path.getsize(part_path)):
                 os.remove(part_path)
+            raise
 
 
 def archive(path, sum_text, mirror, url):

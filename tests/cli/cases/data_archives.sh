@@ -97,7 +97,8 @@ expect 1 corpus corpus_members made.tgz new text=text none=none
 cmp new/text in/text
 rm -r unpacked new
 expect 1 corpus corpus_members made.zip new 'x*=folder/'
-head -c 2000 made.tgz > cut.tgz; head -c 2000 made.zip > cut.zip; gzip -dc made.tgz | head -c 5000 > cut.tar
+head -c 2000 made.tgz > cut.tgz; head -c 2000 made.zip > cut.zip
+head -c 5000 <(gzip -dc made.tgz) > cut.tar  # in a pipe, SIGPIPE of gzip would end the case
 for archive in cut.tgz cut.zip cut.tar none.zip in/text; do expect 1 corpus corpus_members $archive new text=text; done
 expect 1 small_disk corpus_members made.tgz new text=text
 expect_empty new
