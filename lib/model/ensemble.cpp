@@ -98,7 +98,7 @@ class Ensemble : public LanguageModel {
     for (size_t n = 0; n < members_.size(); ++n)
       member_hidden.push_back(members_[n].model->hidden(
           input, forward_context, ensemble_state != nullptr ? ensemble_state->states[n].get() : nullptr));
-    return at::cat(member_hidden, -1);
+    return nn::cat(member_hidden, -1);
   }
 
   std::unique_ptr<DecodingState> new_state() override {
