@@ -52,7 +52,7 @@ inline at::Tensor distance_rows(const std::vector<kernels::KeyRange>& key_ranges
   for (const kernels::KeyRange& key_range : key_ranges)
     range_rows.push_back(key_range.first_row + num_queries - 1 - at::arange(num_queries).unsqueeze(1) +
                          at::arange(key_range.num_keys).unsqueeze(0));
-  return nn::cat(range_rows, 1).clamp(0, num_rows - 1);  // a masked key may have a row outside the table
+  return mh::nn::cat(range_rows, 1).clamp(0, num_rows - 1);  // a masked key may have a row outside the table
 }
 
 // Returns the scaled logits (B, h, Tq, Tk) before the soft cap, the position bias and the mask.
@@ -107,7 +107,7 @@ inline Probabilities probabilities_of(const Inputs& x, const at::Tensor& scaled_
   if (!sinks.defined()) return {at::softmax(masked, -1).masked_fill(mask, 0), {}};
   const at::Tensor sink_logits =
       sinks.to(a.scalar_type()).view({1, -1, 1, 1}).expand({a.size(0), a.size(1), queries, 1});
-  const at::Tensor p = at::softmax(nn::cat({masked, sink_logits}, -1), -1);
+  const at::Tensor p = at::softmax(mh::nn::cat({masked, sink_logits}, -1), -1);
   return {p.narrow(-1, 0, keys).masked_fill(mask, 0),
           p.narrow(-1, keys, 1).masked_fill(mask.logical_not().any(-1, true).logical_not(), 0)};
 }

@@ -49,7 +49,7 @@ at::Tensor hidden_by_steps(mh::model::LanguageModel& model, const mh::model::Inp
   std::vector<at::Tensor> steps;
   for (int64_t i = 0; i < input.tokens.size(1); ++i)
     steps.push_back(model.hidden(mh::model::Input(input.tokens.narrow(1, i, 1), input.source), {}, state.get()));
-  return nn::cat(steps, 1);
+  return mh::nn::cat(steps, 1);
 }
 
 }  // namespace
