@@ -1,6 +1,7 @@
 // Batches of training. The rows of an update are a function of the update number and the seed, so a resumed run needs
 // no state of the data loader. In a run on one shard, every epoch contains each target exactly once, except that an
-// epoch of sampled documents is cut or filled up to the length of the first epoch (example_batches.cpp).
+// epoch of sentence streams omits the tokens left over at its end, and that an epoch of sampled documents is cut or
+// filled up to the length of the first epoch (example_batches.cpp).
 //
 //   blocks    Text, as with sample-break-mode `none` of fairseq: the text is split into consecutive blocks of n
 //             tokens, which are shuffled in each epoch by (seed, epoch). No state passes from block to block.
@@ -13,8 +14,7 @@
 //             length form an update, as for pairs; rows of equal length are shuffled among batches, and batches are
 //             shuffled, in each epoch by (seed, epoch).
 //   sentence-streams
-//             Lines of a text, as in Transformer-XL for LM1B: see sentence_streams.h. The tokens left over at the end
-//             of an epoch are not read in this epoch.
+//             Lines of a text, as in Transformer-XL for LM1B: see sentence_streams.h.
 //   examples  Rows of an encoder model, shuffled in each epoch by (seed, epoch).
 //   pairs     Sentence pairs of similar length; an update takes as many pairs as fit into train.batch.tokens tokens
 //             when all are padded to the longest source or target. Pairs of equal length are shuffled among batches,
@@ -89,6 +89,9 @@ class Batches {
   // Splits rows of a text into micro-batches of rows_per_micro_batch_ rows; the last may have fewer.
   std::vector<MicroBatch> split_rows(const BatchRowRange& rows) const;
 
+  // Sets the numbers of rows per update and per micro-batch, and of tokens per update, of rows of equal width.
+  void set_row_counts(const BatchOptions& options);
+
   // Copies the data members of this base class from `other`, for batches that wrap `other`.
   void copy_base_members(const Batches& other);
 
@@ -142,7 +145,7 @@ class TextBatches : public Batches {
 std::unique_ptr<TextBatches> make_batches(Text text, const BatchOptions& options, int64_t seed);
 
 // Returns batches of the sentences of a text (`sentences` above). `options` must have passed BatchOptions::check().
-std::unique_ptr<Batches> make_padded_sentence_batches(Text text, const BatchOptions& options, int64_t seed);
+std::unique_ptr<Batches> make_sentence_batches(Text text, const BatchOptions& options, int64_t seed);
 
 // Returns batches of sentence pairs of similar length. Throws Error(usage) if a source or target is longer than
 // options.sequence_length.

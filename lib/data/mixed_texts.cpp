@@ -115,10 +115,7 @@ class MixedStreams : public MixedTextBatches {
 MixedTextBatches::MixedTextBatches(std::vector<Text> texts, const std::vector<double>& weights, const BatchOptions& o)
     : texts_(std::move(texts)), options_(o) {
   shard_shares_ = normalise_weights(weights);
-  rows_per_update_ = o.tokens / o.sequence_length;
-  rows_per_micro_batch_ =
-      o.micro_tokens > 0 ? std::min(rows_per_update_, o.micro_tokens / o.sequence_length) : rows_per_update_;
-  tokens_per_update_ = rows_per_update_ * o.sequence_length;
+  set_row_counts(o);
 }
 
 void MixedTextBatches::set_epoch(int64_t rows_in_epoch) {

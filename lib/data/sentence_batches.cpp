@@ -126,7 +126,7 @@ class SentenceBatches : public Batches {
 
 }  // namespace
 
-std::unique_ptr<Batches> make_padded_sentence_batches(Text text, const BatchOptions& options, int64_t seed) {
+std::unique_ptr<Batches> make_sentence_batches(Text text, const BatchOptions& options, int64_t seed) {
   return std::make_unique<SentenceBatches>(std::move(text), options, seed);
 }
 

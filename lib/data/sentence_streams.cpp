@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <span>
 
 #include "base/error.h"
 #include "base/random.h"
@@ -10,26 +9,12 @@
 
 namespace mh::data {
 
-std::vector<int64_t> sentence_ends_of(const Text& text) {
-  constexpr int64_t kChunkTokens = 1 << 20;
-  std::vector<int64_t> ends;
-  std::vector<int32_t> tokens(static_cast<size_t>(std::min(kChunkTokens, text.num_tokens)));
-  for (int64_t first = 0; first < text.num_tokens; first += kChunkTokens) {
-    const int64_t count = std::min(kChunkTokens, text.num_tokens - first);
-    text.read_tokens(first, std::span(tokens).first(static_cast<size_t>(count)));
-    for (int64_t i = 0; i < count; ++i)
-      if (tokens[static_cast<size_t>(i)] == text.end_of_line_id) ends.push_back(first + i + 1);
-  }
-  if (ends.empty() || ends.back() < text.num_tokens) ends.push_back(text.num_tokens);
-  return ends;
-}
-
-SentenceStreams::SentenceStreams(std::vector<int64_t> sentence_ends, int64_t num_rows, int64_t sequence_length,
+SentenceStreams::SentenceStreams(std::vector<int64_t> sentence_begins, int64_t num_rows, int64_t sequence_length,
                                  int64_t seed)
-    : sentence_ends_(std::move(sentence_ends)),
+    : sentence_begins_(std::move(sentence_begins)),
       sequence_length_(sequence_length),
       seed_(seed),
-      order_(sentence_ends_.size()),
+      order_(sentence_begins_.size() - 1),
       rests_(static_cast<size_t>(num_rows)),
       rows_(static_cast<size_t>(num_rows)) {}
 
@@ -58,8 +43,7 @@ void SentenceStreams::fill_rows() {
       if (rest.length == 0) {
         if (next_sentence_ == order_.size()) break;
         const auto sentence = static_cast<size_t>(order_[next_sentence_++]);
-        const int64_t begin = sentence > 0 ? sentence_ends_[sentence - 1] : 0;
-        rest = {begin, sentence_ends_[sentence] - begin, 0};
+        rest = {sentence_begins_[sentence], sentence_begins_[sentence + 1] - sentence_begins_[sentence], 0};
       }
       const int64_t length = std::min(num_missing, rest.length);
       rows_[r].push_back({rest.offset, length, 0});
@@ -73,17 +57,15 @@ void SentenceStreams::fill_rows() {
 
 namespace {
 
-class SentenceBatches : public Batches {
+class SentenceStreamBatches : public Batches {
  public:
-  SentenceBatches(Text text, const BatchOptions& o, int64_t seed)
+  SentenceStreamBatches(Text text, const BatchOptions& o, int64_t seed)
       : text_(std::move(text)),
         options_(o),
-        streams_(sentence_ends_of(text_), o.tokens / o.sequence_length, o.sequence_length, seed) {
-    rows_per_update_ = o.tokens / o.sequence_length;
-    rows_per_micro_batch_ =
-        o.micro_tokens > 0 ? std::min(rows_per_update_, o.micro_tokens / o.sequence_length) : rows_per_update_;
+        // A sentence has at most as many tokens as the text, so no sentence is cut.
+        streams_(sentence_row_begins(text_, text_.num_tokens), o.tokens / o.sequence_length, o.sequence_length, seed) {
+    set_row_counts(o);
     updates_per_epoch_ = length_to_updates({1, Length::Unit::epochs}, o, text_.num_tokens);
-    tokens_per_update_ = rows_per_update_ * o.sequence_length;
     if (streams_.num_sentences() < rows_per_update_)
       refuse_usage("train.batch.tokens",
                    str("at most ", count_of(streams_.num_sentences(), "stream"), ", the number of lines in the text"),
@@ -109,12 +91,7 @@ class SentenceBatches : public Batches {
     std::vector<int32_t> tokens(static_cast<size_t>(width) + 1);
     for (int64_t r = 0; r < micro_batch.num_rows; ++r)
       for (const Row& part : rows[static_cast<size_t>(micro_batch.first_row + r)]) {
-        // The first input is the token before the part, or the end-of-line token at the start of the text.
-        const int64_t num_previous_tokens = part.offset > 0 ? 1 : 0;
-        tokens[0] = text_.end_of_line_id;
-        text_.read_tokens(part.offset - num_previous_tokens,
-                          std::span(tokens).subspan(static_cast<size_t>(1 - num_previous_tokens),
-                                                    static_cast<size_t>(part.length + num_previous_tokens)));
+        read_row(text_, part, tokens);
         const int64_t position = r * width + length_data[r];
         std::copy_n(tokens.begin(), part.length, input_data + position);
         std::copy_n(tokens.begin() + 1, part.length, target_data + position);
@@ -146,8 +123,8 @@ class SentenceBatches : public Batches {
 
 }  // namespace
 
-std::unique_ptr<Batches> make_sentence_batches(Text text, const BatchOptions& options, int64_t seed) {
-  return std::make_unique<SentenceBatches>(std::move(text), options, seed);
+std::unique_ptr<Batches> make_sentence_stream_batches(Text text, const BatchOptions& options, int64_t seed) {
+  return std::make_unique<SentenceStreamBatches>(std::move(text), options, seed);
 }
 
 }  // namespace mh::data

@@ -18,16 +18,13 @@
 
 namespace mh::data {
 
-// Returns the number of tokens up to the end of each sentence of a text, in ascending order. Reads the whole text.
-std::vector<int64_t> sentence_ends_of(const Text& text);
-
 class SentenceStreams {
  public:
   using Parts = std::vector<Row>;  // consecutive parts of a row, each from one sentence; no parts: an empty row
 
-  // `sentence_ends`: result of sentence_ends_of(), not empty.
-  SentenceStreams(std::vector<int64_t> sentence_ends, int64_t num_rows, int64_t sequence_length, int64_t seed);
-  int64_t num_sentences() const { return static_cast<int64_t>(sentence_ends_.size()); }
+  // `sentence_begins`: first token of each sentence, then the number of tokens of the text (sentence_row_begins()).
+  SentenceStreams(std::vector<int64_t> sentence_begins, int64_t num_rows, int64_t sequence_length, int64_t seed);
+  int64_t num_sentences() const { return static_cast<int64_t>(order_.size()); }
   // Returns the rows of update `step`, counted from 0, of an epoch. The reference is valid until the next call. Takes
   // time proportional to the number of updates since the last call or, for an earlier update, since the start of the
   // epoch.
@@ -37,7 +34,7 @@ class SentenceStreams {
   void begin_epoch(int64_t epoch);
   void fill_rows();
 
-  const std::vector<int64_t> sentence_ends_;
+  const std::vector<int64_t> sentence_begins_;
   const int64_t sequence_length_, seed_;
   int64_t epoch_ = -1;          // epoch of order_; -1: none
   int64_t num_steps_ = 0;       // number of updates of the epoch that fill_rows() has filled
@@ -49,6 +46,6 @@ class SentenceStreams {
 
 // Returns the batches of a text with train.batch.order = sentence-streams. `options` must have passed
 // BatchOptions::check(). Throws Error(usage) if there are more rows than sentences.
-std::unique_ptr<Batches> make_sentence_batches(Text text, const BatchOptions& options, int64_t seed);
+std::unique_ptr<Batches> make_sentence_stream_batches(Text text, const BatchOptions& options, int64_t seed);
 
 }  // namespace mh::data

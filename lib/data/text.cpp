@@ -147,6 +147,14 @@ MiniBatches sorted_text_mini_batches(const Text& text, const ScoringOptions& o) 
 
 }  // namespace
 
+void read_row(const Text& text, const Row& row, std::span<int32_t> tokens) {
+  const int64_t num_previous_tokens = row.offset > 0 && !row.starts_with_begin ? 1 : 0;
+  tokens[0] = row.starts_with_begin ? text.begin_id : text.end_of_line_id;
+  text.read_tokens(row.offset - num_previous_tokens,
+                   tokens.subspan(static_cast<size_t>(1 - num_previous_tokens),
+                                  static_cast<size_t>(row.length + num_previous_tokens)));
+}
+
 Batch load_rows(const Text& text, const std::vector<Row>& rows, int64_t width, int32_t unscored_id) {
   const auto count = static_cast<int64_t>(rows.size());
   Batch batch{{at::full({count, width}, static_cast<int64_t>(text.end_of_line_id), at::kLong),
@@ -160,13 +168,7 @@ Batch load_rows(const Text& text, const std::vector<Row>& rows, int64_t width, i
   for (const Row& row : rows) {
     *length_data++ = row.length;
     if (row.length > 0) {
-      // The first input is the begin token if the row starts with it, otherwise the token before the row, or the
-      // end-of-line token at the start of the text.
-      const int64_t num_previous_tokens = row.offset > 0 && !row.starts_with_begin ? 1 : 0;
-      tokens[0] = row.starts_with_begin ? text.begin_id : text.end_of_line_id;
-      text.read_tokens(row.offset - num_previous_tokens,
-                       std::span(tokens).subspan(static_cast<size_t>(1 - num_previous_tokens),
-                                                 static_cast<size_t>(row.length + num_previous_tokens)));
+      read_row(text, row, tokens);
       std::copy_n(tokens.begin(), row.length, input_data);
       std::copy_n(tokens.begin() + 1 + row.num_context, row.length - row.num_context, target_data + row.num_context);
       if (unscored_id >= 0) std::replace(target_data, target_data + row.length, int64_t{unscored_id}, int64_t{-1});
@@ -290,8 +292,8 @@ MiniBatches Text::mini_batches(const ScoringOptions& o) const {
 }
 
 std::unique_ptr<Batches> Text::batches(const BatchOptions& options, int64_t seed) const {
-  if (options.order == BatchOrder::sentences) return make_padded_sentence_batches(*this, options, seed);
-  if (options.order == BatchOrder::sentence_streams) return make_sentence_batches(*this, options, seed);
+  if (options.order == BatchOrder::sentences) return make_sentence_batches(*this, options, seed);
+  if (options.order == BatchOrder::sentence_streams) return make_sentence_stream_batches(*this, options, seed);
   return make_batches(*this, options, seed);
 }
 

@@ -36,6 +36,11 @@ class Text : public Corpus {
   std::shared_ptr<const std::vector<int64_t>> document_ends;
 };
 
+// Reads the first input of a row into tokens[0], and the tokens of the row after it. The first input is the begin token
+// if the row starts with it, otherwise the token before the row, or the end-of-line token at the start of the text.
+// `tokens` has room for row.length + 1 tokens.
+void read_row(const Text& text, const Row& row, std::span<int32_t> tokens);
+
 // Returns a batch with inputs and targets (number of rows, width), and the lengths of the rows. The targets of context
 // tokens, of padding and of the token `unscored_id` (-1: none) are -1. Each row is padded at its end with end-of-line
 // tokens, which a causal model ignores.

@@ -97,14 +97,18 @@ int64_t length_to_updates(const Length& length, const BatchOptions& o, int64_t n
 }
 
 TextBatches::TextBatches(Text text, const BatchOptions& o) : text_(std::move(text)), options_(o) {
-  rows_per_update_ = data::rows_per_update(o);
-  rows_per_micro_batch_ =
-      o.micro_tokens > 0 ? std::min(rows_per_update_, o.micro_tokens / o.sequence_length) : rows_per_update_;
+  set_row_counts(o);
   updates_per_epoch_ = updates_in_epoch(o, text_.num_tokens);
-  tokens_per_update_ = rows_per_update_ * o.sequence_length;
 }
 
 std::vector<int64_t> TextBatches::row_costs(int64_t update) { return rows_of(update).costs(); }
+
+void Batches::set_row_counts(const BatchOptions& o) {
+  rows_per_update_ = data::rows_per_update(o);
+  rows_per_micro_batch_ =
+      o.micro_tokens > 0 ? std::min(rows_per_update_, o.micro_tokens / o.sequence_length) : rows_per_update_;
+  tokens_per_update_ = rows_per_update_ * o.sequence_length;
+}
 
 void Batches::copy_base_members(const Batches& other) {
   rows_per_update_ = other.rows_per_update_;

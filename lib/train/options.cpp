@@ -69,6 +69,11 @@ void ScheduleOptions::check() const {
   if (restart_warmup.count > 0 && restart.count == 0)
     refuse_usage("train.schedule.restart_warmup", "0u, or train.schedule.restart above 0u", to_string(restart_warmup),
                  "set train.schedule.restart, or leave train.schedule.restart_warmup out");
+  if (rule == "constant" && restart.count > 0 && restart_warmup.count == 0)
+    refuse_usage(
+        "train.schedule.restart", "0u, or train.schedule.restart_warmup above 0u, with train.schedule.rule=constant",
+        to_string(restart),
+        "set train.schedule.restart_warmup or another train.schedule.rule, or leave train.schedule.restart out");
   if (rule == "cyclic-cosine" && period.count == 0)
     refuse_usage("train.schedule.period",
                  "the length of half a cycle, above 0u, with train.schedule.rule=cyclic-cosine", "the default, 0u",

@@ -43,7 +43,8 @@ class ChangeableKeys : public Fields {
 bool depends_on_length(const RunConfig& run) {
   const ScheduleOptions& schedule = run.train.schedule;
   return schedule.length.count == 0 &&
-         (schedule.decays_to_end() || schedule.warmup_ratio > 0 || run.regularisers.any_depends_on_fraction());
+         (schedule.decays_to_end() || (schedule.warmup_ratio > 0 && schedule.restart.count == 0) ||
+          run.regularisers.any_depends_on_fraction());
 }
 
 void require_same_run(const RunConfig& run, const std::string& stored_toml, const std::string& file) {

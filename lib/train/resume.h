@@ -11,8 +11,8 @@ namespace mh::train {
 
 // Returns whether the learning-rate schedule or a loss term depends on train.length. This is the case if
 // train.schedule.length is not set and at least one of these conditions holds: the learning rate decays until the end
-// of training; the warm-up is a fraction of the length of the schedule (train.schedule.warmup_ratio); a regulariser
-// depends on the completed fraction of the schedule.
+// of training; the warm-up is a fraction of the length of the schedule (train.schedule.warmup_ratio without
+// train.schedule.restart); a regulariser depends on the completed fraction of the schedule.
 bool depends_on_length(const RunConfig& run);
 
 // Compares the configuration `run` with `stored_toml`, the configuration of the run to resume. `file`: name of the file

@@ -33,13 +33,14 @@ void check_restart(const TrainOptions& o, const ScheduleLengths& lengths) {
   if (lengths.restart <= lengths.warmup)
     refuse_usage("train.schedule.restart", str("more than the warm-up, ", count_of(lengths.warmup, "update")),
                  to_string(o.schedule.restart), "raise train.schedule.restart, or shorten the warm-up");
-  if (lengths.total_updates > 0 && lengths.restart + lengths.restart_warmup >= lengths.total_updates)
+  if (lengths.total_updates > 0 && lengths.restart_warmup >= lengths.total_updates - lengths.restart)
     refuse_usage(
         "train.schedule.restart",
         str("a start of the second schedule whose warm-up ends before the end of the schedule, ",
             count_of(lengths.total_updates, "update")),
         str(to_string(o.schedule.restart), " and train.schedule.restart_warmup=", to_string(o.schedule.restart_warmup)),
-        "lower train.schedule.restart or train.schedule.restart_warmup, or raise train.length");
+        str("lower train.schedule.restart or train.schedule.restart_warmup, or raise ",
+            o.schedule.length.count > 0 ? "train.schedule.length" : "train.length"));
 }
 
 }  // namespace

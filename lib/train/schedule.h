@@ -41,7 +41,7 @@ ScheduleLengths schedule_lengths(const TrainOptions& options, int64_t end,
 //                  where T > 0, cycles from c = W on; in cycle i (from 0), P = T·period_growth^i, t counts from the
 //                  start of the cycle, and lr and min_lr are multiplied by period_shrink^i
 //                                                                                    fairseq (Baevski & Auli 2019)
-//   cyclic-cosine  lr (1 + cos(π c / T)) / 2: period 2T, no restart                  Skip Cross-Head Transformer-XL
+//   cyclic-cosine  lr (1 + cos(π c / T)) / 2: period 2T, without a jump              Skip Cross-Head Transformer-XL
 //
 // With a restart at R updates (train.schedule.restart), the first schedule has H = R, and from c = R on the rate is
 // that of a schedule of H - R updates with a warm-up of W' updates (train.schedule.restart_warmup) at c - R. Source:

@@ -149,6 +149,7 @@ class ReportPlot {
                 shows_change() ? str("change from ", models_.front().name, ", %") : "mean of pairs of heads",
                 {}};
     const auto add_curve = [&](const std::string& title, const std::vector<double>& y) {
+      if (y.empty()) return;  // no layer of this kind has heads; gnuplot does not count a data set without points
       Curve curve{title, {}, y};
       for (size_t layer = 0; layer < y.size(); ++layer) curve.x.push_back(static_cast<double>(layer));
       chart.curves.push_back(std::move(curve));

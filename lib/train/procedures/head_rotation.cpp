@@ -233,6 +233,11 @@ class HeadRotation : public Procedure {
                found_value(schedule_.end_epoch, RotationSchedule{}.end_epoch), "raise 'end', or lower 'start'");
       if (soft_variant_ != SoftVariant::paper && mode_ != Mode::soft)
         refuse("soft", "mode = \"soft\"", mode_assignment(), "leave the key soft out");
+      if (mode_ == Mode::in_layer && swap_options_.moves_output)
+        refuse("swap_output",
+               "false with mode = \"in-layer\", where heads that move with their columns of the output "
+               "projection only change their order",
+               "true", "leave swap_output out");
       return;
     }
     if (t_max_ > 0) refuse("t_max", "0, or mode = \"soft\"", str(t_max_), "leave t_max out");

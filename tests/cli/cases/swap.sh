@@ -152,6 +152,8 @@ train rules --set "train.groups.g.match=['*.layers.0.*']" --set train.groups.g.r
 expect_refused 1 "2 optimiser moments, as for the same parameter of layer 1; found 1" rules/last.safetensors --pairs decoder.self:0.0-1.1 --with optimizer -o x
 train sizes --set attention.decoder.self.1.head_size=3
 expect_refused 2 "layers whose heads have equal sizes and parameters" sizes/last.safetensors --mode random --k 1 -o x
+# --mode in-layer pairs no heads of two layers, so layers may differ in the size of their heads.
+expect 0 mh-swap sizes/last.safetensors --mode in-layer --k 1 --data t.mhs --dry-run
 
 # mh-swap report --plot draws the changes relative to the first model, or the distances of a single model, beside the table.
 needs_peers

@@ -83,8 +83,9 @@ expect_dry_run_refused "at most model.max_positions" --set model.positions=learn
 expect_dry_run_refused "at most attention.synthesizer-dense.length, 12 tokens" --set attention.score=synthesizer-dense --set attention.synthesizer-dense.length=12
 expect_dry_run_refused "streams, the number of tokens in the text" --set train.batch.order=streams --set train.batch.tokens=1000000
 expect_dry_run_refused "streams, the number of lines in the text" --set train.batch.order=sentence-streams --set train.batch.tokens=1000000
-expect_dry_run_refused "before the end of the schedule, 4 updates" --set train.schedule.restart=4u
-expect_dry_run_refused "more than the warm-up, 2 updates" --set train.schedule.restart=2u --set train.schedule.warmup=2u
+expect_dry_run_refused "before the end of the schedule, 4 updates" --set train.schedule.rule=linear --set train.schedule.restart=4u
+expect_dry_run_refused "more than the warm-up, 2 updates" --set train.schedule.rule=linear --set train.schedule.restart=2u --set train.schedule.warmup=2u
+expect_dry_run_refused "train.schedule.restart_warmup above 0u, with train.schedule.rule=constant" --set train.schedule.restart=2u
 expect_dry_run_refused "train.schedule.restart above 0u" --set train.schedule.restart_warmup=2u
 expect_dry_run_refused "a layer that meets the constraints of the fused path" --set train.attention_path=fused \
   --set attention.mixer=talking-heads

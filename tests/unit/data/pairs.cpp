@@ -355,7 +355,7 @@ TEST_CASE("training on pairs refuses text shards and options of texts, and train
   pairs::write(folder.file("t.mhs"), pairs::random_pairs(20), 10, 10);
   CHECK(contains(error_of(runs::config_of(folder, "[train]\nlength = '1u'\n")), "language-model"));
   CHECK(contains(error_of(config_of(folder, "[train]\nlength = '1u'\nbatch.order = 'streams'\n")),
-                 "pairs are independent"));
+                 "pairs are independent; found streams, which only texts support"));
   CHECK(contains(error_of(config_of(folder, "[train]\nlength = '1u'\nvalidation.sequence_length = 5\n")),
                  "train.validation.sequence_length"));
   CHECK(contains(

@@ -64,9 +64,10 @@ void require_marked_batches(Batches& actual, Batches& expected, int64_t update) 
 
 TEST_CASE("prefetched batches equal directly loaded batches for any order of requested updates", "[prefetch]") {
   CHECK(rc::check([] {
-    const int batch_kind = *rc::gen::inRange(0, 4);
+    const int batch_kind = *rc::gen::inRange(0, 5);
     const auto make = [&] {
       if (batch_kind == 3) return pair_batches();
+      if (batch_kind == 4) return text_batches(BatchOrder::sentence_streams, 10);
       return text_batches(batch_kind == 0 ? BatchOrder::streams : BatchOrder::blocks, batch_kind == 2 ? 10 : 0);
     };
     const auto expected = make();

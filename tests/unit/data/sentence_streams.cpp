@@ -48,15 +48,14 @@ data::BatchOptions options_of(int64_t num_rows, int64_t sequence_length) {
 
 // Returns the shuffled order of the sentences of an epoch: the order in which a single row of one token reads them.
 std::vector<size_t> shuffled_order(const std::vector<std::vector<int32_t>>& sentences, int64_t seed, int64_t epoch) {
-  std::vector<int64_t> ends;
-  for (const auto& sentence : sentences)
-    ends.push_back((ends.empty() ? 0 : ends.back()) + static_cast<int64_t>(sentence.size()));
-  data::SentenceStreams streams(ends, 1, 1, seed);
+  std::vector<int64_t> begins{0};
+  for (const auto& sentence : sentences) begins.push_back(begins.back() + static_cast<int64_t>(sentence.size()));
+  data::SentenceStreams streams(begins, 1, 1, seed);
   std::vector<size_t> order;
-  for (int64_t step = 0; step < ends.back(); ++step) {
+  for (int64_t step = 0; step < begins.back(); ++step) {
     const data::Row part = streams.rows(epoch, step).at(0).at(0);
-    const auto sentence = static_cast<size_t>(std::upper_bound(ends.begin(), ends.end(), part.offset) - ends.begin());
-    if (part.offset == ends[sentence] - static_cast<int64_t>(sentences[sentence].size())) order.push_back(sentence);
+    const auto begin = std::lower_bound(begins.begin(), begins.end(), part.offset);
+    if (*begin == part.offset) order.push_back(static_cast<size_t>(begin - begins.begin()));
   }
   return order;
 }
@@ -70,8 +69,8 @@ TEST_CASE("each row of sentence streams continues with the next sentence of one 
     const auto sentences = random_sentences(*rc::gen::inRange<int64_t>(num_rows, 40));
     const std::vector<int32_t> text = join_sentences(sentences);
     const auto num_tokens = static_cast<int64_t>(text.size());
-    const auto batches =
-        data::make_sentence_batches(corpora::text_of(text, kEndOfLine), options_of(num_rows, sequence_length), seed);
+    const auto batches = data::make_sentence_stream_batches(corpora::text_of(text, kEndOfLine),
+                                                            options_of(num_rows, sequence_length), seed);
     const int64_t num_updates = batches->updates_per_epoch();
     RC_ASSERT(num_updates == std::max<int64_t>(1, num_tokens / (num_rows * sequence_length)));
     for (int64_t epoch = 0; epoch < 2; ++epoch) {
@@ -118,8 +117,8 @@ TEST_CASE("an update of sentence streams depends on its number and the seed, wha
     const auto sentences = random_sentences(30);
     const std::vector<int32_t> text = join_sentences(sentences);
     const data::BatchOptions options = options_of(4, 3);
-    const auto in_order = data::make_sentence_batches(corpora::text_of(text, kEndOfLine), options, 7),
-               at_random = data::make_sentence_batches(corpora::text_of(text, kEndOfLine), options, 7);
+    const auto in_order = data::make_sentence_stream_batches(corpora::text_of(text, kEndOfLine), options, 7),
+               at_random = data::make_sentence_stream_batches(corpora::text_of(text, kEndOfLine), options, 7);
     std::vector<data::Batch> expected;
     for (int64_t u = 0; u < 3 * in_order->updates_per_epoch(); ++u) expected.push_back(in_order->load(u, {0, 4}));
     for (int i = 0; i < 10; ++i) {
@@ -134,20 +133,27 @@ TEST_CASE("an update of sentence streams depends on its number and the seed, wha
   }));
 }
 
+TEST_CASE("the order of sentences differs between epochs and between seeds", "[streams]") {
+  const std::vector<std::vector<int32_t>> sentences(40, {8, kEndOfLine});
+  const std::vector<size_t> order = shuffled_order(sentences, 1, 0);
+  CHECK(order != shuffled_order(sentences, 1, 1));
+  CHECK(order != shuffled_order(sentences, 2, 0));
+}
+
 TEST_CASE("the last sentence of a text may lack its end-of-line token", "[streams]") {
-  using Ends = std::vector<int64_t>;
-  const auto ends_of = [](const std::vector<int32_t>& tokens) {
-    return data::sentence_ends_of(corpora::text_of(tokens, kEndOfLine));
+  using Begins = std::vector<int64_t>;
+  const auto begins_of = [](const std::vector<int32_t>& tokens) {
+    return data::sentence_row_begins(corpora::text_of(tokens, kEndOfLine), static_cast<int64_t>(tokens.size()));
   };
-  CHECK(ends_of({7, 5, 5, 8, 9}) == Ends{2, 3, 5});
-  CHECK(ends_of({7, 8, 5}) == Ends{3});
-  CHECK(ends_of({7, 8}) == Ends{2});
+  CHECK(begins_of({7, 5, 5, 8, 9}) == Begins{0, 2, 3, 5});
+  CHECK(begins_of({7, 8, 5}) == Begins{0, 3});
+  CHECK(begins_of({7, 8}) == Begins{0, 2});
 }
 
 TEST_CASE("sentence streams refuse more rows than lines and several training shards", "[streams]") {
   const std::vector<int32_t> tokens{7, 5, 8, 8, 5};
   CHECK(refusal([&] {
-          data::make_sentence_batches(corpora::text_of(tokens, kEndOfLine), options_of(3, 1), 1);
+          data::make_sentence_stream_batches(corpora::text_of(tokens, kEndOfLine), options_of(3, 1), 1);
         }).find("at most 2 streams, the number of lines in the text") != std::string::npos);
   const data::Text text = corpora::text_of(tokens, kEndOfLine);
   CHECK(refusal([&] {

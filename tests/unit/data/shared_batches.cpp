@@ -37,9 +37,9 @@ TEST_CASE(
   for (const int num_processes : {1, 2, 3, 7})
     for (const int64_t micro_tokens : {0, 20})
       for (const bool has_pairs : {false, true})
-        for (const BatchOrder order : {BatchOrder::blocks, BatchOrder::streams}) {
-          if (has_pairs && order == BatchOrder::streams) continue;
-          CAPTURE(num_processes, micro_tokens, has_pairs);
+        for (const BatchOrder order : {BatchOrder::blocks, BatchOrder::streams, BatchOrder::sentence_streams}) {
+          if (has_pairs && order != BatchOrder::blocks) continue;
+          CAPTURE(num_processes, micro_tokens, has_pairs, name_of(order));
           const auto all = make_batches(order, has_pairs, 0);
           for (int64_t update = 0; update < 8; ++update) {
             const auto num_rows = static_cast<int64_t>(all->row_costs(update).size());

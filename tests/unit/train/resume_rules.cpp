@@ -195,6 +195,9 @@ TEST_CASE("a schedule without a length depends on train.length through decay, wa
     CHECK(depends(schedule) == (rule == std::string("linear")));
     CHECK(depends(schedule + "schedule.warmup_ratio = 0.1\n"));
     CHECK_FALSE(depends(schedule + "schedule.warmup_ratio = 0.1\nschedule.length = '8u'\n"));
+    // The warm-up is then a fraction of the first schedule, which ends at the restart.
+    CHECK(depends(schedule + "schedule.warmup_ratio = 0.1\nschedule.restart = '6u'\n") ==
+          (rule == std::string("linear")));
   }
   CHECK(depends("schedule.rule = 'cosine'\n"));
   CHECK(depends("[train.regularisers.nuclear-growth]\nstart = 0.5\n"));

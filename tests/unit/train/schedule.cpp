@@ -1,6 +1,7 @@
 // Learning-rate schedules, compared with the schedules of transformers, BERT, Transformer-XL, Skip Cross-Head
 // Transformer-XL and fairseq.
 #include <cmath>
+#include <limits>
 
 #include "fixtures/runs.h"
 #include "fixtures/status.h"
@@ -147,11 +148,11 @@ TEST_CASE("with a restart, each part of any schedule equals the schedule of a ru
   }
 }
 
-TEST_CASE("a restart of the schedule is refused within the first warm-up, at the end, and as a warm-up alone") {
+TEST_CASE("a restart of the schedule is refused within the first warm-up, at the end, and without an effect") {
   const auto to_updates = [](const Length& length) { return length.count; };
   const auto updates = [](int64_t count) { return Length{count, Length::Unit::updates}; };
-  const auto error_of = [&](int64_t warmup, int64_t restart, int64_t restart_warmup) {
-    TrainOptions options = train_options("linear", 1);
+  const auto error_of = [&](int64_t warmup, int64_t restart, int64_t restart_warmup, const char* rule = "linear") {
+    TrainOptions options = train_options(rule, 1);
     options.schedule.warmup = updates(warmup), options.schedule.restart = updates(restart);
     options.schedule.restart_warmup = updates(restart_warmup);
     return refusal([&] {
@@ -164,6 +165,10 @@ TEST_CASE("a restart of the schedule is refused within the first warm-up, at the
         std::string::npos);
   CHECK(error_of(10, 90, 10).find("90u and train.schedule.restart_warmup=10u") != std::string::npos);
   CHECK(error_of(10, 100, 0).find("before the end of the schedule, 100 updates") != std::string::npos);
+  CHECK(error_of(10, 90, std::numeric_limits<int64_t>::max()).find("before the end of the schedule") !=
+        std::string::npos);
+  CHECK(error_of(10, 90, 0, "constant").find("train.schedule.restart_warmup above 0u") != std::string::npos);
+  CHECK(error_of(10, 90, 5, "constant") == "");
   CHECK(error_of(10, 0, 5).find("train.schedule.restart_warmup: expected 0u") != std::string::npos);
   // The first warm-up of warmup_ratio is a part of the first schedule.
   TrainOptions options = train_options("linear", 1);

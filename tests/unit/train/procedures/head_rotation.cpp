@@ -227,6 +227,11 @@ TEST_CASE("head rotation refuses invalid options and combinations of options bef
   check_refused("mode = 'soft'\nk = 1\nsoft = 'released'\nt_max = 1\n");
   check_refused("mode = 'hard'\nt_max = 1\n");
   check_refused("mode = 'random'\nt_max = 1\n");
+  check_refused("mode = 'in-layer'\nk = 3\n");
+  check_refused("mode = 'in-layer'\nk = 1\nt_max = 1\n");
+  check_refused("mode = 'in-layer'\nk = 1\nsoft = 'released'\n");
+  check_refused("mode = 'in-layer'\nk = 1\nswap_output = true\n");
+  check_refused("mode = 'in-layer'\nk = 1\n", "[data]\nvalid = ''\n");
   check_refused("mode = 'manual'\npairs = ['decoder.self:0.0-1.0']\nepochs = [2]\nt_max = 1\n");
   check_refused("mode = 'hard'\nstart = 1\n");
   check_refused("mode = 'hard'\nstart = 5\nend = 4\n");
