@@ -2,12 +2,27 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/fields.h"
 
 namespace mh::data {
 
 enum class BatchOrder { blocks, streams, sentences, sentence_streams };
+
+// Returns each value of BatchOrder with its name, in the order of BatchOrder.
+inline const std::vector<std::pair<BatchOrder, std::string>>& batch_order_names() {
+  static const std::vector<std::pair<BatchOrder, std::string>> names{
+      {BatchOrder::blocks, "blocks"},
+      {BatchOrder::streams, "streams"},
+      {BatchOrder::sentences, "sentences"},
+      {BatchOrder::sentence_streams, "sentence-streams"}};
+  return names;
+}
+
+inline const std::string& name_of(BatchOrder order) { return batch_order_names()[static_cast<size_t>(order)].second; }
 
 struct BatchOptions {
   BatchOrder order = BatchOrder::blocks;
@@ -21,11 +36,7 @@ struct BatchOptions {
   void check() const;
   void describe(Fields& f) {
     f.choice(
-        "order", order,
-        {{BatchOrder::blocks, "blocks"},
-         {BatchOrder::streams, "streams"},
-         {BatchOrder::sentences, "sentences"},
-         {BatchOrder::sentence_streams, "sentence-streams"}},
+        "order", order, batch_order_names(),
         "order of the training rows; blocks: shuffled blocks of a text, or shuffled batches of sentence pairs of "
         "similar length; streams: parallel streams in the order of the text; sentences: each line of a text in a row "
         "of its own, without context, in shuffled batches of lines of similar length; sentence-streams: parallel "

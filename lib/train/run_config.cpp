@@ -77,8 +77,8 @@ void RunConfig::check_without_data() const {
   const bool shuffles_rows = train.batch.order == BatchOrder::blocks || train.batch.order == BatchOrder::sentences;
   if (memory > 0 && shuffles_rows)
     refuse_usage("train.batch.order", "streams or sentence-streams, since the model has a memory",
-                 train.batch.order == BatchOrder::blocks ? "the default, blocks, which are shuffled"
-                                                         : "sentences, which are shuffled",
+                 str(train.batch.order == BatchOrder::blocks ? "the default, " : "", name_of(train.batch.order),
+                     ", which are shuffled"),
                  "set train.batch.order=streams, or model.transformer-xl.memory=0");
   if (train.validation.memory > 0 && memory == 0)
     refuse_usage("train.validation.memory", "0 for a model without a memory", str(train.validation.memory),
@@ -132,7 +132,7 @@ void RunConfig::check_task_options() const {
   task().check(batch.long_sequence_length);
   if (!traits.has_text_order && batch.order != BatchOrder::blocks)
     refuse_usage("train.batch.order", str("blocks, since ", traits.row_noun, " are independent"),
-                 "an order that only texts support", "leave train.batch.order out");
+                 str(name_of(batch.order), ", which only texts support"), "leave train.batch.order out");
   if (traits.has_perplexity && !traits.has_text_order && train.validation.sequence_length > 0)
     refuse_usage("train.validation.sequence_length", "0, since whole sentences are scored",
                  str(train.validation.sequence_length), "leave train.validation.sequence_length out");
