@@ -110,6 +110,40 @@ TEST_CASE("padded heads keep incremental decoding, scale, grouped heads and rota
   }
 }
 
+TEST_CASE("the gradients of appended elements are zero, so further training leaves these elements at zero", "[pad]") {
+  for (const auto& [backbone, attention] :
+       {std::pair("decoder", ""), std::pair("decoder", "key_value_heads = 2\n"),
+        std::pair("decoder", "transform = ['rotary']\nrotary.size = 4\n"),
+        std::pair("decoder", "score = 'synthesizer-dense'\n"), std::pair("decoder", "mixer = 'mixhead-b'\n"),
+        std::pair("decoder", "mixer = 'differential'\n"), std::pair("transformer-xl", "")}) {
+    CAPTURE(backbone, attention);
+    const segment_fixtures::Model full(backbone, attention), ones(backbone, attention);
+    {
+      const c10::NoGradGuard no_gradient;
+      for (auto& p : ones.model->parameters().all()) p.master().fill_(1);
+    }
+    const auto padded = analysis::pad_heads(full.config, *full.model, 8, "--head-size"),
+               padded_ones = analysis::pad_heads(ones.config, *ones.model, 8, "--head-size");
+    const auto memory = padded.model->memory_length() > 0 ? padded.model->new_memory(6) : nullptr;
+    for (const at::Tensor& tokens : segment_fixtures::segments())
+      padded.model->hidden(model::Input{tokens}, {}, memory.get()).square().sum().backward();
+    int64_t num_appended = 0;
+    for (const auto& p : padded.model->parameters().all()) {
+      const at::Tensor is_appended = padded_ones.model->parameters().find(p.name())->master().detach() == 0;
+      num_appended += is_appended.sum().item<int64_t>();
+      if (p.master().grad().defined()) CHECK(p.master().grad().masked_select(is_appended).eq(0).all().item<bool>());
+    }
+    CHECK(num_appended > 0);
+    CHECK(padded.model->parameters()
+              .find("decoder.layers.0.self.value.weight")
+              ->master()
+              .grad()
+              .abs()
+              .max()
+              .item<float>() > 0);
+  }
+}
+
 TEST_CASE("padding leaves a layer without heads unchanged, whatever its head size", "[pad]") {
   const segment_fixtures::Model full("decoder", "", "[attention.decoder.self.1]\nheads = 0\nhead_size = 16\n");
   const auto padded = analysis::pad_heads(full.config, *full.model, 8, "--head-size");
