@@ -41,15 +41,18 @@ PaddedModel pad_heads(const model::ModelConfig& config, model::LanguageModel& mo
   int64_t largest_size = 0;
   for (const attention::AttentionLayer* layer : model.attention_layers()) {
     const attention::LayerSpec& s = layer->layer_spec();
+    if (s.heads == 0) continue;
     largest_size = std::max({largest_size, s.key_size, s.value_size});
-    padded.num_layers += s.heads > 0 && (s.key_size < head_size || s.value_size < head_size);
+    padded.num_layers += s.key_size < head_size || s.value_size < head_size;
   }
+  if (largest_size == 0)
+    refuse_usage(where, "a model with attention heads", "no layer with heads", "use the model unchanged");
   if (head_size < largest_size)
     refuse_usage(where, str("a head size of at least ", largest_size, ", the largest size of a head of the model"),
                  str(head_size), "raise the head size");
   if (padded.num_layers == 0)
-    refuse_usage(where, "a head size above the size of a head of the model", str(head_size),
-                 "raise the head size, or use the model unchanged");
+    refuse_usage(where, str("a head size above ", largest_size, ", the size of every head of the model"),
+                 str(head_size), "raise the head size, or use the model unchanged");
   for (const attention::AttentionLayer* layer : model.attention_layers()) {
     const attention::LayerSpec& s = layer->layer_spec();
     padded.config.attention.set_layer(s.kind, s.layer, layer->options_after_padding(head_size));

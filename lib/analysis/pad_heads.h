@@ -3,8 +3,8 @@
 //
 // For the padded head size N, each head's columns of W^Q, W^K, W^V and their biases get zeros up to N, and so do the
 // rows of W^O, so that q · k and Σ_i Z_i W^O_i keep their terms. The paper multiplies W^Q by √(N / dk), since its
-// logits have the factor 1/√N; here the factor 1/√dk becomes the option attention.scale, and no weight changes. Sums
-// with additional zeros may be added in another order, so outputs differ by rounding.
+// logits have the factor 1/√N; here the factor 1/√dk becomes the option attention.scale, and no weight changes. Longer
+// dot products may be summed in another order, so outputs differ by rounding.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,8 +16,8 @@
 
 namespace mh::analysis {
 
-// Returns x with zeros at the end of each of `num_blocks` consecutive blocks of an axis, which then has `size`
-// elements.
+// Divides an axis of x into `num_blocks` consecutive blocks of equal size, and returns x with zeros at the end of each
+// block. `size`: number of elements of the axis of the result, a multiple of `num_blocks`.
 at::Tensor pad_blocks(const at::Tensor& x, int64_t axis, int64_t num_blocks, int64_t size);
 
 struct PaddedModel {
@@ -27,8 +27,9 @@ struct PaddedModel {
 };
 
 // Returns a copy of the model in which the queries, keys and values of every head have `head_size` elements. Throws
-// Error(usage) that names the option `where` if a head is larger, or if all heads have this size; and if zeros would
-// change the results of a stage (attention::Stage::options_after_padding).
+// Error(usage), whose message begins with `where`, if the model has no heads, if a head is larger, or if all heads have
+// this size; also throws Error(usage) if zeros would change the results of a stage
+// (attention::Stage::options_after_padding).
 PaddedModel pad_heads(const model::ModelConfig& config, model::LanguageModel& model, int64_t head_size,
                       const std::string& where);
 

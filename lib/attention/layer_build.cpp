@@ -210,7 +210,7 @@ AttentionOptions AttentionLayer::options_after_padding(int64_t head_size) const 
   if (layer_spec_.heads == 0) return new_options;
   new_options.head_size = head_size;
   new_options.value_size = 0;
-  new_options.scale = layer_spec_.scale();
+  if (stages_.score->uses_keys()) new_options.scale = layer_spec_.scale();
   stages_.for_each_stage(options_, [&](Stage& stage, const char* /*stage_type*/, const std::string& name) {
     if (auto stage_options = stage.options_after_padding(layer_spec_))
       new_options.stages[name] = std::move(stage_options);

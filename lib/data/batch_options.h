@@ -12,7 +12,7 @@ namespace mh::data {
 
 enum class BatchOrder { blocks, streams, sentences, sentence_streams };
 
-// Returns the values of train.batch.order with their names.
+// Returns each value of BatchOrder with its name, in the order of BatchOrder.
 inline const std::vector<std::pair<BatchOrder, std::string>>& batch_order_names() {
   static const std::vector<std::pair<BatchOrder, std::string>> names{
       {BatchOrder::blocks, "blocks"},
@@ -22,11 +22,7 @@ inline const std::vector<std::pair<BatchOrder, std::string>>& batch_order_names(
   return names;
 }
 
-inline std::string name_of(BatchOrder order) {
-  for (const auto& [value, name] : batch_order_names())
-    if (value == order) return name;
-  return "";
-}
+inline const std::string& name_of(BatchOrder order) { return batch_order_names()[static_cast<size_t>(order)].second; }
 
 struct BatchOptions {
   BatchOrder order = BatchOrder::blocks;

@@ -10,15 +10,15 @@
 //             of an epoch takes the remaining tokens. Each epoch starts at the beginning of every stream with an empty
 //             memory, as in the code of Transformer-XL.
 //   sentences Each line of a text, with its end-of-line token, is a row whose first input is an end-of-line token, so
-//             that no row has context; a sentence of more than n tokens is cut into rows of n tokens. Rows of similar
-//             length form an update, as for pairs; rows of equal length are shuffled among batches, and batches are
-//             shuffled, in each epoch by (seed, epoch).
+//             that no row has context from other lines. A line of more than n tokens is cut into rows of n tokens,
+//             whose first input is the token before the row. Updates are formed and shuffled as for pairs
+//             (sorted_batches.h).
 //   sentence-streams
 //             Lines of a text, as in Transformer-XL for LM1B: see sentence_streams.h.
 //   examples  Rows of an encoder model, shuffled in each epoch by (seed, epoch).
 //   pairs     Sentence pairs of similar length; an update takes as many pairs as fit into train.batch.tokens tokens
 //             when all are padded to the longest source or target. Pairs of equal length are shuffled among batches,
-//             and batches are shuffled, in each epoch by (seed, epoch).
+//             and batches are shuffled, in each epoch by (seed, epoch) (sorted_batches.h).
 //
 // Several shards are mixed by the rules in mixed_batches.h.
 #pragma once
@@ -104,6 +104,9 @@ int64_t epochs_to_updates(int64_t epochs, int64_t updates_per_epoch, const Lengt
 // Converts a length of any unit to updates; calls `tokens_to_updates` only for a length in tokens.
 int64_t count_updates(const Length& length, int64_t updates_per_epoch,
                       const std::function<int64_t(int64_t num_tokens)>& tokens_to_updates);
+// Converts a length of training to updates if updates differ in their number of targets: whole epochs of `num_targets`
+// targets each, and the remainder by the mean number of targets of an update, rounded up.
+int64_t mean_length_to_updates(const Length& length, int64_t updates_per_epoch, int64_t num_targets);
 // Converts a length of training on a text of `num_tokens` tokens to updates. If `num_tokens` is 0 (unknown), a length
 // in epochs gives 0.
 int64_t length_to_updates(const Length& length, const BatchOptions& options, int64_t num_tokens);
@@ -140,11 +143,11 @@ class TextBatches : public Batches {
   const BatchOptions options_;
 };
 
-// Returns the batches of a text in the order that options.order selects, blocks or streams. `options` must have passed
+// Returns the batches of a text with train.batch.order = blocks or streams. `options` must have passed
 // BatchOptions::check(). Throws Error(usage) if there are more streams than tokens.
 std::unique_ptr<TextBatches> make_batches(Text text, const BatchOptions& options, int64_t seed);
 
-// Returns batches of the sentences of a text (`sentences` above). `options` must have passed BatchOptions::check().
+// Returns batches of a text with train.batch.order = sentences. `options` must have passed BatchOptions::check().
 std::unique_ptr<Batches> make_sentence_batches(Text text, const BatchOptions& options, int64_t seed);
 
 // Returns batches of sentence pairs of similar length. Throws Error(usage) if a source or target is longer than

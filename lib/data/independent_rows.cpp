@@ -21,7 +21,6 @@ ScoringOptions IndependentRows::resolve(const ScoringOptions& options, model::La
   if (o.context > 0) refuse("--context", "0", o.context);
   if (o.uses_begin_token()) refuse("--begin", "none", name_of(o.begin));
   if (o.memory > 0) refuse("--memory", "0", o.memory);
-  if (o.text_rows == TextRows::sentences) refuse("--text-rows", "auto", "sentences");
   if (o.streams > 0) refuse("--streams", "0", o.streams);
   o.sample.blocks = sample_size(o.sample, size(), "the number of sentence pairs or examples", "lower --blocks");
   o.memory = 0;

@@ -8,12 +8,13 @@
 //             its own streams for the whole run. A stream is a cycle: after its last token it continues, in the same
 //             row, with its first token, so all rows are full and a Transformer-XL memory always precedes its row. In a
 //             run on one shard, by contrast, all streams end together and start again with an empty memory.
-//   pairs, examples, sentences of a text   Rows of an update have similar lengths or a common random order, so whole
-//   updates are mixed:
-//             update u is draw u of BlendedOrder, and draw n of a shard is update n of the shard's own batches.
+//   pairs, examples, sentences
+//             Rows of an update have similar lengths or a common random order, so whole updates are mixed: update u is
+//             draw u of BlendedOrder, and draw n of a shard is update n of the shard's own batches.
 //
 // Shard 0 has the random numbers of a run on this shard alone; every other shard has its own seed (seed_of_shard()).
-// An epoch of a mixture has as many rows (updates, for pairs and examples) as one epoch of all shards together.
+// An epoch of a mixture has as many rows (updates, for pairs, examples and sentences) as one epoch of all shards
+// together.
 #pragma once
 
 #include <cstdint>

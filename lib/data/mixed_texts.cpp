@@ -185,7 +185,7 @@ std::unique_ptr<MixedTextBatches> mix_texts(std::vector<Text> texts, const std::
                                             const std::vector<double>& weights, const BatchOptions& options,
                                             int64_t seed) {
   if (options.order == BatchOrder::sentence_streams)
-    refuse_usage("train.batch.order", "blocks or streams with several training shards", "sentence-streams",
+    refuse_usage("train.batch.order", "blocks, streams or sentences with several training shards", "sentence-streams",
                  "make one shard of all texts, or set another train.batch.order");
   if (options.order == BatchOrder::streams)
     return std::make_unique<MixedStreams>(std::move(texts), names, weights, options);

@@ -1,9 +1,8 @@
-// Mixtures of sentence pairs or examples, whose updates belong to one shard each.
+// Mixtures of sentence pairs, examples or sentences of texts, whose updates belong to one shard each.
 #include <algorithm>
 #include <numeric>
 
 #include "base/error.h"
-#include "ceil_div.h"
 #include "data/mixed_batches.h"
 
 namespace mh::data {
@@ -42,11 +41,9 @@ class MixedUpdates : public Batches {
     return str(shards_[shard]->describe_rows(index), ", training shard ", shard + 1);
   }
   int64_t to_updates(const Length& length) const override {
-    return count_updates(length, updates_per_epoch_, [&](int64_t num_tokens) {
+    if (length.unit == Length::Unit::tokens)
       shards_[0]->to_updates(length);  // throws for examples, which accept no length in tokens
-      return epochs_to_updates(num_tokens / num_targets_, updates_per_epoch_, length) +
-             ceil_div(num_tokens % num_targets_ * updates_per_epoch_, num_targets_);
-    });
+    return mean_length_to_updates(length, updates_per_epoch_, num_targets_);
   }
   std::vector<double> shard_epochs(int64_t num_updates) override {
     const std::vector<int64_t>& counts = log_order_.counts_before(num_updates);

@@ -35,7 +35,8 @@
 
 namespace mh::data {
 
-// The rows of a text. automatic: as in the training of the model.
+// The rows of a text. automatic: sentences for a model that was trained on sentences, if there is no context; otherwise
+// blocks (resolved_scoring_options() in tools/common/shard_source.h).
 enum class TextRows { automatic, blocks, sentences };
 
 enum class Begin { automatic, none, document, block };
@@ -71,7 +72,7 @@ struct ScoringOptions {
   int64_t memory = -1;
   int64_t streams = 0;
   int64_t batch = 0;
-  TextRows text_rows = TextRows::blocks;  // not in describe(): only mh-eval has an option for it
+  TextRows text_rows = TextRows::blocks;  // not in describe(): other tools than mh-eval score blocks
   SampleOptions sample;                   // not in describe(): tools that support samples call sample.describe()
   bool has_independent_rows = false;  // whether rows are independent (protocol "sentences"); set by Corpus::resolve()
   bool has_begin_token = false;       // text: whether the vocabulary has a begin token; set by Corpus::resolve()

@@ -84,6 +84,13 @@ int64_t count_updates(const Length& length, int64_t updates_per_epoch,
   return 0;
 }
 
+int64_t mean_length_to_updates(const Length& length, int64_t updates_per_epoch, int64_t num_targets) {
+  return count_updates(length, updates_per_epoch, [&](int64_t count) {
+    return epochs_to_updates(count / num_targets, updates_per_epoch, length) +
+           ceil_div(count % num_targets * updates_per_epoch, num_targets);
+  });
+}
+
 int64_t length_to_updates(const Length& length, const BatchOptions& o, int64_t num_tokens) {
   const int64_t updates_per_epoch = updates_in_epoch(o, num_tokens),
                 tokens_per_update = rows_per_update(o) * o.sequence_length;

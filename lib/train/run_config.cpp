@@ -132,7 +132,7 @@ void RunConfig::check_task_options() const {
   task().check(batch.long_sequence_length);
   if (!traits.has_text_order && batch.order != BatchOrder::blocks)
     refuse_usage("train.batch.order", str("blocks, since ", traits.row_noun, " are independent"),
-                 name_of(batch.order) + ", which only texts support", "leave train.batch.order out");
+                 str(name_of(batch.order), ", which only texts support"), "leave train.batch.order out");
   if (traits.has_perplexity && !traits.has_text_order && train.validation.sequence_length > 0)
     refuse_usage("train.validation.sequence_length", "0, since whole sentences are scored",
                  str(train.validation.sequence_length), "leave train.validation.sequence_length out");

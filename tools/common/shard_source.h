@@ -56,7 +56,8 @@ model::LoadedModel load_with_options(const ModelArguments& args, const io::Check
                                      model::Masters masters, const std::vector<std::string>& assignments = {});
 
 // Returns the resolved scoring options for a model. For a text, a sequence length of 0 becomes the sequence length of
-// the model's training; warns if blocks are longer than in training.
+// the model's training, and TextRows::automatic becomes sentences if the model was trained with train.batch.order =
+// sentences and the context is 0, otherwise blocks; warns if rows may be longer than in training.
 data::ScoringOptions resolved_scoring_options(const model::LoadedModel& model,
                                               const data::ScoringOptions& scoring_options,
                                               const task::Dataset& dataset);

@@ -156,9 +156,9 @@ void score(ScoreJob& job) {
     if (scores_tokens && !file.empty())
       refuse_usage(option, "a shard of examples or questions",
                    str(source.name(), ", of the kind ", source.header().kind), str("leave ", option, " out"));
-  if (!scores_tokens && (job.text_options.words > 0 || job.text_options.text_rows == data::TextRows::sentences))
-    refuse_usage(job.text_options.words > 0 ? "--words" : "--text-rows", "a shard of a text with this option",
-                 str(source.name(), ", of the kind ", source.header().kind), "leave this option out");
+  if (!source.task().traits().has_text_order)
+    refuse_options(job.text_cli_options, "a shard of a text with this option",
+                   str(source.name(), ", of the kind ", source.header().kind));
   Table table(Table::format_named(job.args->format),
               !job.per_token_path.empty() || !job.decoding.hypotheses_path.empty());
   for (size_t i = 0; i < job.num_rows(); ++i) {
@@ -217,6 +217,7 @@ Job make_score_job(CLI::App& app, const std::shared_ptr<Arguments>& args, Shared
   return {&app, [job, fields, text_fields, decoding, decode_options] {
             fields->store_values(job->scoring_options);
             text_fields->store_values(job->text_options);
+            job->text_cli_options = text_fields->options();
             decoding->store_values(job->decoding);
             check_bleu_options(*decoding, job->decoding.options.bleu);
             for (const CLI::Option* option : decode_options)

@@ -40,7 +40,7 @@ struct ExamplesJob {
   bool prints_scores() const { return predictions_path != "-" && best_answers_path != "-"; }
 };
 
-// The options of the scores of a text.
+// The options of scoring that apply only to a text.
 struct TextScoreOptions {
   data::TextRows text_rows = data::TextRows::automatic;
   int64_t words = 0;
@@ -49,11 +49,11 @@ struct TextScoreOptions {
              {{data::TextRows::automatic, "auto"},
               {data::TextRows::blocks, "blocks"},
               {data::TextRows::sentences, "sentences"}},
-             "rows of a text; blocks: sequences of tokens, whatever the lines; sentences: each line in a row of its "
-             "own, without context; auto: sentences if the model was trained with train.batch.order = sentences and "
-             "--context is 0, otherwise blocks");
+             "rows of a text; blocks: consecutive tokens, across ends of lines; sentences: one line in each row, "
+             "without context from other lines; auto: sentences if the model was trained with train.batch.order = "
+             "sentences and --context is 0, otherwise blocks");
     f.field("words", words,
-            "number of words of the scored text, ends of lines included, by which word_perplexity divides; 0: no "
+            "number of words of the scored text, ends of lines included, for the score word_perplexity; 0: no "
             "word_perplexity",
             at_least(0));
   }
@@ -68,6 +68,7 @@ struct ScoreJob {
   CLI::Option* format_option = nullptr;
   data::ScoringOptions scoring_options;
   TextScoreOptions text_options;
+  std::vector<CLI::Option*> text_cli_options;  // the command-line options of text_options
   DecodeJob decoding;
   ExamplesJob examples;
   const distributed::Group* group = nullptr;  // the processes that share the batches

@@ -283,6 +283,8 @@ mh-prep vocab -q corpus > words; mh-prep lm -q --vocab words corpus > lm.mhs
 expect_refused 3 "mh-prep" --train lm.mhs $go
 expect 3 mh-eval ft/seed1/best.safetensors t.mhs
 expect 2 mh-eval ft/seed1/best.safetensors classes.mhs --context 3
+expect 2 mh-eval ft/seed1/best.safetensors classes.mhs --text-rows blocks
+expect 2 mh-eval ft/seed1/best.safetensors classes.mhs --words 3
 expect 2 mh-eval ft/seed1/best.safetensors classes.mhs --beam 3
 expect 2 mh-eval bert/best.safetensors v.mhs --predictions -
 expect 3 mh-train --config c.toml --train t.mhs --out no --set "model.bert.head='classes'"

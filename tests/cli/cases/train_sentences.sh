@@ -1,5 +1,7 @@
 # Training and scoring in sentences: each line of a text is a row of its own, so scores do not depend on the order of lines.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
+. "$ROOT/tests/cli/processes.sh"
+statuses=()  # set by wait_for_processes
 make_text 120 > text
 mh-prep vocab text > v 2>/dev/null
 mh-prep lm --vocab v text -o t.mhs 2>/dev/null
@@ -25,19 +27,23 @@ assert abs(a["nll"] - b["nll"]) <= bound, (a, b)
 assert abs(a["word_perplexity"] / a["perplexity"] - 1) < 1e-9, a
 assert abs(a["nll"] - blocks["nll"]) > bound, "blocks have context across lines"
 assert "word_perplexity" not in b
+# The validation of training scores sentences, too; best.safetensors is the model of the validation with the lowest loss.
+valid_nll = min(line["valid_nll"] for line in map(json.loads, open("run/log.jsonl")) if "valid_nll" in line)
+assert abs(a["nll"] - valid_nll) <= bound, (a, valid_nll)
 P
 # A run that is resumed has the batches of an uninterrupted run.
 expect 0 mh-train -q --threads 1 --train t.mhs --valid t.mhs --out parts "${small[@]}" --set train.length=3u
 expect 0 mh-train -q --threads 1 --resume --out parts --set train.length=6u
-cmp run/last.safetensors parts/last.safetensors || python3 - <<'P'
-import json, struct
-def tensors(path):
-    data = open(path, "rb").read()
-    size = struct.unpack("<Q", data[:8])[0]
-    header = json.loads(data[8:8 + size])
-    return {name: data[8 + size + t["data_offsets"][0]:8 + size + t["data_offsets"][1]] for name, t in header.items() if name != "__metadata__"}
-assert tensors("run/last.safetensors") == tensors("parts/last.safetensors"), "the resumed run has other weights"
-P
+same_tensors run/last.safetensors parts/last.safetensors
+# Several processes share the sentences of an update, which may be fewer than the processes, and the sentences of an evaluation.
+shared=(mh-train -q --threads 1 --train t.mhs "${small[@]}" --set train.batch.tokens=24 --set model.dropout_ffn=0.1 --set train.log_every=1u)
+expect 0 "${shared[@]}" --out one
+in_processes 0 3 "${shared[@]}" --out three
+same_losses one three 6
+expect 0 mh-eval -q --threads 1 --format json --batch 2 run/best.safetensors t.mhs
+mv out one.json
+in_processes 0 2 mh-eval -q --threads 1 --format json --batch 2 run/best.safetensors t.mhs
+cmp one.json out.0
 record 2 mh-eval --text-rows sentences --context 4 run/best.safetensors t.mhs
 record 2 mh-eval --text-rows sentences --memory 4 run/best.safetensors t.mhs
 record 2 mh-eval --text-rows sentences --streams 4 run/best.safetensors t.mhs

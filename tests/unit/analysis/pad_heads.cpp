@@ -13,6 +13,7 @@
 #include "fixtures/segments.h"
 
 using namespace mh;
+using Catch::Contains;
 using numbers::normal;
 
 namespace {
@@ -95,8 +96,10 @@ TEST_CASE("a model with padded heads has the outputs of the model; stages that z
 
 TEST_CASE("padded heads keep incremental decoding, scale, grouped heads and rotation of a part of a head", "[pad]") {
   for (const char* attention :
-       {"", "scale = 0.7\n", "value_size = 3\n", "key_value_heads = 2\n", "transform = 'rotary'\n",
-        "transform = 'rotary'\nrotary.size = 4\n", "mixer = 'mixhead-b'\ncombiner = 'alphas'\n"}) {
+       {"", "scale = 0.7\n", "value_size = 3\n", "key_value_heads = 2\n", "transform = ['rotary']\n",
+        "transform = ['rotary']\nrotary.size = 4\n", "score = 'synthesizer-dense'\n",
+        "score = 'synthesizer-dense'\nsynthesizer-dense.per_head = true\n",
+        "mixer = 'mixhead-b'\ncombiner = 'alphas'\n"}) {
     INFO(attention);
     const segment_fixtures::Model full("decoder", attention, "[attention]\nhead_size = 6\n");
     const auto padded = analysis::pad_heads(full.config, *full.model, 8, "--head-size");
@@ -107,9 +110,50 @@ TEST_CASE("padded heads keep incremental decoding, scale, grouped heads and rota
   }
 }
 
-TEST_CASE("padding refuses a size below a head and a size that pads no head", "[pad]") {
-  const segment_fixtures::Model full("decoder", "");
-  const auto message_of = [&](int64_t head_size) -> std::string {
+TEST_CASE("the gradients of appended elements are zero, so further training leaves these elements at zero", "[pad]") {
+  for (const auto& [backbone, attention] :
+       {std::pair("decoder", ""), std::pair("decoder", "key_value_heads = 2\n"),
+        std::pair("decoder", "transform = ['rotary']\nrotary.size = 4\n"),
+        std::pair("decoder", "score = 'synthesizer-dense'\n"), std::pair("decoder", "mixer = 'mixhead-b'\n"),
+        std::pair("decoder", "mixer = 'differential'\n"), std::pair("transformer-xl", "")}) {
+    CAPTURE(backbone, attention);
+    const segment_fixtures::Model full(backbone, attention), ones(backbone, attention);
+    {
+      const c10::NoGradGuard no_gradient;
+      for (auto& p : ones.model->parameters().all()) p.master().fill_(1);
+    }
+    const auto padded = analysis::pad_heads(full.config, *full.model, 8, "--head-size"),
+               padded_ones = analysis::pad_heads(ones.config, *ones.model, 8, "--head-size");
+    const auto memory = padded.model->memory_length() > 0 ? padded.model->new_memory(6) : nullptr;
+    for (const at::Tensor& tokens : segment_fixtures::segments())
+      padded.model->hidden(model::Input{tokens}, {}, memory.get()).square().sum().backward();
+    int64_t num_appended = 0;
+    for (const auto& p : padded.model->parameters().all()) {
+      const at::Tensor is_appended = padded_ones.model->parameters().find(p.name())->master().detach() == 0;
+      num_appended += is_appended.sum().item<int64_t>();
+      if (p.master().grad().defined()) CHECK(p.master().grad().masked_select(is_appended).eq(0).all().item<bool>());
+    }
+    CHECK(num_appended > 0);
+    CHECK(padded.model->parameters()
+              .find("decoder.layers.0.self.value.weight")
+              ->master()
+              .grad()
+              .abs()
+              .max()
+              .item<float>() > 0);
+  }
+}
+
+TEST_CASE("padding leaves a layer without heads unchanged, whatever its head size", "[pad]") {
+  const segment_fixtures::Model full("decoder", "", "[attention.decoder.self.1]\nheads = 0\nhead_size = 16\n");
+  const auto padded = analysis::pad_heads(full.config, *full.model, 8, "--head-size");
+  CHECK(padded.num_layers == 2);
+  segment_fixtures::check_close(segment_fixtures::hidden_states(*padded.model),
+                                segment_fixtures::hidden_states(*full.model));
+}
+
+TEST_CASE("padding refuses small sizes, models without heads, and frequencies that depend on the head size", "[pad]") {
+  const auto message_of = [&](const segment_fixtures::Model& full, int64_t head_size) -> std::string {
     try {
       analysis::pad_heads(full.config, *full.model, head_size, "--head-size");
     } catch (const Error& error) {
@@ -118,6 +162,13 @@ TEST_CASE("padding refuses a size below a head and a size that pads no head", "[
     }
     return "no error";
   };
-  CHECK(message_of(4).find("a head size of at least 5, the largest size of a head of the model") != std::string::npos);
-  CHECK(message_of(5).find("a head size above the size of a head of the model") != std::string::npos);
+  const segment_fixtures::Model full("decoder", "");
+  CHECK_THAT(message_of(full, 4), Contains("a head size of at least 5, the largest size of a head of the model"));
+  CHECK_THAT(message_of(full, 5), Contains("a head size above 5, the size of every head of the model"));
+  CHECK_THAT(message_of(segment_fixtures::Model("decoder", "", "[attention]\nheads = 0\n"), 8),
+             Contains("a model with attention heads"));
+  CHECK_THAT(message_of(segment_fixtures::Model("decoder", "transform = ['rotary']\nrotary.scaling = 'proportional'\n",
+                                                "[attention]\nhead_size = 6\n"),
+                        8),
+             Contains("attention.rotary.scaling='proportional'"));
 }

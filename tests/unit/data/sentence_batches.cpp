@@ -6,12 +6,15 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <vector>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "data/batches.h"
 #include "data/mixed_batches.h"
+#include "data/shared_batches.h"
 #include "data/text.h"
 #include "fixtures/corpora.h"
 #include "fixtures/passes.h"
@@ -19,6 +22,7 @@
 #include "task/token_score.h"
 
 using namespace mh;
+using Catch::Contains;
 
 namespace {
 
@@ -145,6 +149,33 @@ TEST_CASE("the first input of a sentence is the end-of-line token, and the order
   CHECK(batches->to_updates(Length{17, Length::Unit::tokens}) == 2);
 }
 
+TEST_CASE("several processes compute each row of an update of sentences once, padded as in one process",
+          "[sentences]") {
+  const std::vector<int32_t> tokens = tokens_of({3, 0, 9, 1, 6, 6, 2, 2, 2, 5, 0, 3});
+  const data::Text text = corpora::text_of(tokens, kEndOfLine);
+  for (const int num_processes : {2, 3, 7})
+    for (const int64_t micro_tokens : {0, 8}) {
+      CAPTURE(num_processes, micro_tokens);
+      const data::BatchOptions options = options_of(8, 24, micro_tokens);
+      const auto all = text.batches(options_of(8, 24), 5);
+      for (int64_t update = 0; update < 2 * all->updates_per_epoch(); ++update) {
+        const data::Batch whole_batch = all->load(update, all->micro_batches(update)[0]);
+        int64_t end = 0;
+        for (int rank = 0; rank < num_processes; ++rank) {
+          const auto own_batches = data::share_batches(text.batches(options, 5), rank, num_processes);
+          for (const auto& micro_batch : own_batches->micro_batches(update)) {
+            CHECK(micro_batch.first_row == end);
+            const data::Batch batch = own_batches->load(update, micro_batch);
+            CHECK(at::equal(batch.targets, whole_batch.targets.narrow(0, end, micro_batch.num_rows)));
+            CHECK(at::equal(batch.input.tokens, whole_batch.input.tokens.narrow(0, end, micro_batch.num_rows)));
+            end += micro_batch.num_rows;
+          }
+        }
+        CHECK(end == whole_batch.targets.size(0));
+      }
+    }
+}
+
 TEST_CASE("a mixture of texts in sentences takes whole updates from each shard", "[sentences]") {
   const std::vector<int32_t> tokens = tokens_of({3, 5, 2, 4}), other_tokens = tokens_of({6, 1});
   const data::Text text = corpora::text_of(tokens, kEndOfLine), other_text = corpora::text_of(other_tokens, kEndOfLine);
@@ -179,19 +210,29 @@ TEST_CASE("the score of a text in sentences is the sum of the scores of each sen
   }
 }
 
-TEST_CASE("rows of sentences refuse context, memory, streams and samples", "[sentences]") {
+TEST_CASE("rows of sentences refuse context, memory, streams, documents and samples", "[sentences]") {
   const auto model = build_decoder();
   const std::vector<int32_t> tokens = tokens_of({3, 4});
   const data::Text text = corpora::text_of(tokens, kEndOfLine);
   data::ScoringOptions valid;
   valid.sequence_length = 8, valid.text_rows = data::TextRows::sentences;
   CHECK_NOTHROW(text.resolve(valid, *model));
-  for (int i = 0; i < 4; ++i) {
+  const auto message_of = [&](const std::function<void(data::ScoringOptions&)>& change) -> std::string {
     data::ScoringOptions options = valid;
-    if (i == 0) options.context = 2;
-    if (i == 1) options.memory = 2;
-    if (i == 2) options.streams = 2;
-    if (i == 3) options.sample.blocks = 1;
-    CHECK_THROWS_AS(text.resolve(options, *model), Error);
-  }
+    change(options);
+    try {
+      text.resolve(options, *model);
+    } catch (const Error& error) {
+      CHECK(error.exit() == Exit::usage);
+      return error.what();
+    }
+    return "no error";
+  };
+  const char* const suffix = " for rows of sentences, which have no context; found ";
+  CHECK_THAT(message_of([](auto& o) { o.context = 2; }), Contains(str("--context: expected 0", suffix, 2)));
+  CHECK_THAT(message_of([](auto& o) { o.memory = 2; }), Contains(str("--memory: expected 0", suffix, 2)));
+  CHECK_THAT(message_of([](auto& o) { o.streams = 2; }), Contains(str("--streams: expected 0", suffix, 2)));
+  CHECK_THAT(message_of([](auto& o) { o.begin = data::Begin::document; }),
+             Contains(str("--begin: expected block or none", suffix, "document")));
+  CHECK_THAT(message_of([](auto& o) { o.sample.blocks = 1; }), Contains(str("--blocks: expected 0", suffix, 1)));
 }

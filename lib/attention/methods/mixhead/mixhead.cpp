@@ -12,8 +12,8 @@ void MixheadOptions::describe(Fields& f) {
           "incremental decoding, as in the code of the publication",
           {"all", "released"});
   f.field("init", init,
-          "initial matrix, to which the position adds nothing at first; identity: plain attention at the start; the "
-          "other values are the matrices of the mixers with these names, which are never trained there",
+          "initial mixing matrix, M of Mixhead A or M0 of Mixhead B; identity: plain attention at the start; "
+          "random-normal, random-uniform, mean: the matrix of the mixer of this name, here trained",
           {"identity", "random-normal", "random-uniform", "mean"});
 }
 

@@ -272,8 +272,9 @@ TEST_CASE("heads of a fixed size that share one pattern exceed the ranks of head
   for (const char* name : {"query.weight", "key.weight"})
     fixed_layer.set(name, fixed_layer[name].narrow(0, 0, fixed_size).clone().repeat({heads, 1}));
   const at::Tensor x = normal({n, d}, 1).to(at::kDouble);
-  // Returns the rank of a (rows, columns), a product of matrices with up to d terms. A singular value counts as 0 if it
-  // is at most the number of rows times the bound on the error of an entry.
+  // Returns the rank of a, whose entries are chains of up to 3 d additions. A singular value counts as 0 if it is at
+  // most d, the largest number of rows, times the bound on the error of an entry. A decomposition takes up to 10 sweeps
+  // of rotations.
   const auto rank_of = [&](const at::Tensor& a) {
     const double error = tolerance::chain_error_bound(3 * d + 10 * 2 * d, tolerance::kFp64, numbers::max_abs(a));
     return at::linalg_matrix_rank(a, static_cast<double>(d) * error).item<int64_t>();
