@@ -126,12 +126,17 @@ double x_of(const io::LogPoint& point, Axis axis) {
   return axis == Axis::updates ? static_cast<double>(point.update) : axis == Axis::epochs ? point.epoch : point.tokens;
 }
 
+// Returns whether the log has a value of one of the keys after an update.
+bool has_value(const io::LogPoint& point, const std::vector<std::string>& keys) {
+  return std::ranges::any_of(keys, [&](const std::string& key) { return point.find(key) != nullptr; });
+}
+
 // Prints a row for each update of each run that has a value of one of the keys.
 void print_table(const CurvesJob& job, const std::vector<RunCurves>& runs, const std::vector<std::string>& keys) {
   Table table(Table::format_named(job.format), !job.plot_path.empty());
   for (const RunCurves& run : runs)
     for (const io::LogPoint& point : run.points) {
-      if (std::ranges::none_of(keys, [&](const std::string& key) { return point.find(key) != nullptr; })) continue;
+      if (!has_value(point, keys)) continue;
       ordered_json row{{"run", run.name},
                        {"update", point.update},
                        {"epoch", point.epoch},
@@ -154,7 +159,7 @@ const std::string& name_of(Axis axis) {
 void check_positions(const RunCurves& run, const std::vector<std::string>& keys, Axis axis) {
   int64_t num_points = 0, num_missing = 0;
   for (const io::LogPoint& point : run.points) {
-    if (std::ranges::none_of(keys, [&](const std::string& key) { return point.find(key) != nullptr; })) continue;
+    if (!has_value(point, keys)) continue;
     ++num_points;
     num_missing += std::isnan(x_of(point, axis));
   }
