@@ -184,17 +184,22 @@ Plot::Plot(std::string path) : path_(std::move(path)) {
 void Plot::add(const Chart& chart) {
   const std::string data_name = str("$data", panels_.size());
   std::string data_block = data_name + " << EOD\n", command = "plot ";
+  bool has_points = false;  // whether a curve has a point of finite numbers
   for (size_t i = 0; i < chart.curves.size(); ++i) {
     const Curve& curve = chart.curves[i];
-    for (size_t k = 0; k < curve.x.size(); ++k)
+    for (size_t k = 0; k < curve.x.size(); ++k) {
       data_block += number_text(curve.x[k]) + " " + number_text(curve.y[k]) + "\n";
+      has_points = has_points || (std::isfinite(curve.x[k]) && std::isfinite(curve.y[k]));
+    }
     data_block += "\n\n";  // starts the next data set (`index` of gnuplot)
     command +=
         str(i > 0 ? ", " : "", data_name, " index ", i, " using 1:2 with ", curve.x.size() > 1 ? "lines" : "points",
             " lw ", curve.is_bold ? 4 : 1.5, curve.is_bold ? " lc rgb 'black'" : "", " ",
             curve.title.empty() ? "notitle" : "title " + gnuplot_label(curve.title) + " noenhanced");
   }
+  // gnuplot fails if it must choose the range of an axis of a panel without points.
   panels_.push_back(str("reset\nset key outside right\nset grid\n",
+                        has_points ? "" : "set xrange [0:1]\nset yrange [0:1]\n",
                         label_commands(chart.title, chart.x_label, chart.y_label), data_block, "EOD\n",
                         chart.curves.empty() ? "plot NaN notitle" : command, "\n"));
 }

@@ -37,6 +37,7 @@ class Plot {
   // Opens the output (open_sink()) and checks that gnuplot is installed. Throws Error(usage) for an unknown suffix, and
   // Error(failed) if gnuplot is not installed or the file cannot be written.
   explicit Plot(std::string path);
+  // Adds a panel with curves. A point with NaN or infinity interrupts its curve; a chart without points is empty.
   void add(const Chart& chart);
   void add(const HeatMap& map);
   // Draws all panels; must be called once. A file appears, or replaces an existing file, only after gnuplot has

@@ -29,7 +29,8 @@ class CurveReader {
                    "delete the line");
     const auto log_entry = parse_json_object<nlohmann::ordered_json>(line, location, kCurveAdvice);
     const auto update = log_entry.find("update");
-    if (update == log_entry.end() || !update->is_number_unsigned())
+    if (update == log_entry.end() || !update->is_number_unsigned() ||
+        update->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))
       refuse_input(location, "the number of completed updates, the key \"update\"",
                    update == log_entry.end() ? "none" : quote_start(update->dump()), "delete the line");
     if (log_entry.contains("started")) {

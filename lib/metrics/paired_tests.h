@@ -1,6 +1,6 @@
 // Paired tests of the difference between the scores of several systems on the same sentences, with the definitions of
-// sacrebleu 2.6.0 (Koehn 2004; Riezler and Maxwell 2005). The first system is the baseline. With N draws, the
-// difference d = |score of the system - score of the baseline|, and sentences that every system shares in a draw:
+// sacrebleu 2.6.0 (Koehn 2004; Riezler and Maxwell 2005). The first system is the baseline. In each of N draws, all
+// systems have the same sentences and the same swaps. With d = |score of the system - score of the baseline|:
 //
 //   paired bootstrap resampling          a draw takes as many sentences as the corpus has, with replacement;
 //     x_i = |score_i of the system - score_i of the baseline|,   p = (1 + number of i with x_i - mean(x) > d) / (N + 1)

@@ -17,7 +17,9 @@ namespace {
 // the largest logarithm first, so that equal distributions have this mean bit for bit.
 at::Tensor log_mean_exp(const std::vector<at::Tensor>& log_p) {
   const at::Tensor all_log_p = at::stack(log_p), max_log_p = all_log_p.amax(0);
-  return max_log_p + (all_log_p - max_log_p).exp().mean(0).log();
+  // 0 in place of minus infinity, where all probabilities are 0: the difference of two infinities would be NaN.
+  const at::Tensor offset = max_log_p.masked_fill(max_log_p.isneginf(), 0);
+  return offset + (all_log_p - offset).exp().mean(0).log();
 }
 
 class EnsembleOutput : public OutputLayer {
@@ -132,6 +134,13 @@ std::string describe_sizes(const VocabularySizes& sizes) {
 
 constexpr const char* kSameVocabularyAdvice = "make an ensemble of models that were trained with the same vocabularies";
 
+// Throws Error(usage) unless a member is a translation model.
+void require_translation_model(const std::string& name, const LanguageModel& model) {
+  if (!model.has_encoder())
+    refuse_usage(name, "a translation model, as every member of an ensemble", "a model of single texts",
+                 "leave the model out");
+}
+
 // Throws Error(input) if the tokenizers of a member differ from the tokenizers of the first member. `role`: the
 // vocabulary, for the message.
 void require_same_tokenizer(const std::string& role, const LoadedModel& first, const text::Tokenizer& first_tokenizer,
@@ -145,10 +154,7 @@ void require_same_tokenizer(const std::string& role, const LoadedModel& first, c
 }  // namespace
 
 std::unique_ptr<LanguageModel> make_ensemble(std::vector<EnsembleMember> members) {
-  for (const EnsembleMember& member : members)
-    if (!member.model->has_encoder())
-      refuse_usage(member.name, "a translation model, as every member of an ensemble", "a model without an encoder",
-                   "leave the model out");
+  for (const EnsembleMember& member : members) require_translation_model(member.name, *member.model);
   const EnsembleMember& first = members.front();
   const VocabularySizes first_sizes = first.model->vocabulary_sizes();
   for (const EnsembleMember& member : members) {
@@ -166,8 +172,10 @@ std::unique_ptr<LanguageModel> make_ensemble(std::vector<EnsembleMember> members
 }
 
 LoadedModel ensemble_of(std::vector<LoadedModel> models) {
+  if (models.size() == 1) return std::move(models.front());
+  // Before the vocabularies, since another vocabulary would not make the member a translation model.
+  for (const LoadedModel& model : models) require_translation_model(model.name, *model.model);
   LoadedModel first = std::move(models.front());
-  if (models.size() == 1) return first;
   std::vector<std::string> names{first.name};
   std::vector<EnsembleMember> members;
   members.push_back({first.name, std::move(first.model), first.config.model.width});

@@ -3,9 +3,10 @@
 //
 //   log p(y_t | …) = log (1/N Σ_n softmax(logits_n)(y_t))
 //
-// An ensemble is a LanguageModel, so scoring and every search use it like a single model. Its last hidden states are
-// the concatenated hidden states of the members (B, T, Σ d_n); its logits are the log-probabilities of the mean; its
-// decoding state has the key/value caches of each member.
+// With a temperature, sampling divides the logarithm of this mean by the temperature, whereas fairseq divides the
+// logits of each member. An ensemble is a LanguageModel, so scoring and every search use it like a single model. Its
+// last hidden states are the concatenated hidden states of the members (B, T, Σ d_n); its logits are the
+// log-probabilities of the mean; its decoding state has the key/value caches of each member.
 #pragma once
 
 #include <memory>

@@ -1,11 +1,14 @@
 // mh-eval curves LOG…: prints and plots the losses, scores and learning rates in the logs of training runs.
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <numeric>
 
 #include "base/command_line.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/json_types.h"
+#include "base/log.h"
 #include "base/plot.h"
 #include "base/table.h"
 #include "base/text.h"
@@ -47,7 +50,7 @@ struct RunCurves {
   std::vector<io::LogPoint> points;
 };
 
-const std::string kValidation = "valid_";
+const std::string kValidation = "valid_";  // prefix of the keys of validations in log.jsonl
 
 // Returns the quantity that a key of log.jsonl reports: the key without valid_.
 std::string quantity_of(const std::string& key) {
@@ -77,15 +80,18 @@ bool contains(const std::vector<std::string>& texts, const std::string& text) {
 }
 
 // Returns the quantities to show: those of --show or, without the option, loss, perplexity, the scores of validations
-// and the learning rate, if a log has them. Throws Error(usage) for a quantity that no log has.
+// and the learning rate, if a log has them. Throws Error(usage) for a quantity that no log has or that --show repeats.
 std::vector<std::string> shown_quantities(const CurvesJob& job, const std::vector<std::string>& keys) {
   std::vector<std::string> available;
   for (const std::string& key : keys)
     if (const std::string quantity = quantity_of(key); !contains(available, quantity)) available.push_back(quantity);
-  for (const std::string& quantity : job.quantities)
+  for (const std::string& quantity : job.quantities) {
+    if (std::ranges::count(job.quantities, quantity) > 1)
+      refuse_usage("--show", "each value once", quantity + " more than once", "leave the repetition out");
     if (!contains(available, quantity))
       refuse_usage("--show", "a value in one of the logs: " + join(available, ", "), quantity,
                    did_you_mean(quantity, available, "choose another value, or leave --show out"));
+  }
   if (!job.quantities.empty()) return job.quantities;
   std::vector<std::string> quantities{"loss", "perplexity"};
   for (const std::string& quantity : available)
@@ -98,10 +104,13 @@ std::vector<std::string> shown_quantities(const CurvesJob& job, const std::vecto
   return quantities.empty() ? available : quantities;
 }
 
-// Replaces each value of training by the mean of up to `num_values` values that end with it.
+// Returns whether --smooth changes the values of a key.
+bool is_smoothed(const std::string& key) { return !key.starts_with(kValidation) && key != "lr"; }
+
+// Replaces each value that --smooth changes by the mean of up to `num_values` values that end with it.
 void smooth(std::vector<io::LogPoint>& points, const std::vector<std::string>& keys, int64_t num_values) {
   for (const std::string& key : keys) {
-    if (key.starts_with(kValidation) || key == "lr") continue;
+    if (!is_smoothed(key)) continue;
     std::deque<double> window;
     for (io::LogPoint& point : points)
       for (auto& [point_key, value] : point.values) {
@@ -117,12 +126,17 @@ double x_of(const io::LogPoint& point, Axis axis) {
   return axis == Axis::updates ? static_cast<double>(point.update) : axis == Axis::epochs ? point.epoch : point.tokens;
 }
 
+// Returns whether the log has a value of one of the keys after an update.
+bool has_value(const io::LogPoint& point, const std::vector<std::string>& keys) {
+  return std::ranges::any_of(keys, [&](const std::string& key) { return point.find(key) != nullptr; });
+}
+
 // Prints a row for each update of each run that has a value of one of the keys.
 void print_table(const CurvesJob& job, const std::vector<RunCurves>& runs, const std::vector<std::string>& keys) {
   Table table(Table::format_named(job.format), !job.plot_path.empty());
   for (const RunCurves& run : runs)
     for (const io::LogPoint& point : run.points) {
-      if (std::ranges::none_of(keys, [&](const std::string& key) { return point.find(key) != nullptr; })) continue;
+      if (!has_value(point, keys)) continue;
       ordered_json row{{"run", run.name},
                        {"update", point.update},
                        {"epoch", point.epoch},
@@ -136,23 +150,45 @@ void print_table(const CurvesJob& job, const std::vector<RunCurves>& runs, const
     }
 }
 
+const std::string& name_of(Axis axis) {
+  return std::ranges::find(axis_names(), axis, &std::pair<Axis, std::string>::first)->second;
+}
+
+// Throws Error(input) for a run without any position on the horizontal axis of the plot, and warns about the updates
+// without a position, whose values the plot leaves out.
+void check_positions(const RunCurves& run, const std::vector<std::string>& keys, Axis axis) {
+  int64_t num_points = 0, num_missing = 0;
+  for (const io::LogPoint& point : run.points) {
+    if (!has_value(point, keys)) continue;
+    ++num_points;
+    num_missing += std::isnan(x_of(point, axis));
+  }
+  if (num_missing == 0) return;
+  if (num_missing == num_points)
+    refuse_input(run.name, str("the number of ", name_of(axis), ", the horizontal axis, after an update"), "none",
+                 "set --x updates");
+  log_warning(str(run.name, ": the plot leaves out the values of ", count_of(num_missing, "update"),
+                  " for which the log has no number of ", name_of(axis)));
+}
+
 // Returns the chart of a quantity: a curve for each run and key.
 Chart chart_of(const CurvesJob& job, const std::vector<RunCurves>& runs, const std::vector<std::string>& names,
                const std::string& quantity) {
-  const bool is_smoothed = job.smoothing > 1 && quantity != "lr";
-  const auto& axes = axis_names();
-  const auto axis = std::ranges::find(axes, job.axis, &std::pair<Axis, std::string>::first);
-  Chart chart{
-      is_smoothed ? str("training: mean of ", job.smoothing, " logged values") : "", axis->second, quantity, {}};
+  Chart chart{"", name_of(job.axis), quantity, {}};
   for (size_t i = 0; i < runs.size(); ++i)
     for (const std::string& key : keys_of(quantity)) {
       Curve curve{runs.size() > 1 ? str(names[i], ", ", key) : key, {}, {}};
-      for (const io::LogPoint& point : runs[i].points)
-        if (const double* value = point.find(key); value != nullptr) {
-          curve.x.push_back(x_of(point, job.axis));
-          curve.y.push_back(*value);
-        }
-      if (!curve.x.empty()) chart.curves.push_back(std::move(curve));
+      for (const io::LogPoint& point : runs[i].points) {
+        const double* value = point.find(key);
+        const double x = x_of(point, job.axis);
+        if (value == nullptr || std::isnan(x)) continue;
+        curve.x.push_back(x);
+        curve.y.push_back(*value);
+      }
+      if (curve.x.empty()) continue;
+      if (job.smoothing > 1 && is_smoothed(key))
+        chart.title = str("training: mean of ", job.smoothing, " logged values");
+      chart.curves.push_back(std::move(curve));
     }
   return chart;
 }
@@ -181,6 +217,11 @@ void show_curves(const CurvesJob& job) {
   for (const std::string& quantity : quantities)
     for (const std::string& key : keys_of(quantity))
       if (contains(logged_keys, key) && !contains(keys, key)) keys.push_back(key);
+  if (std::ranges::none_of(keys, is_smoothed))
+    refuse_options({job.fields->option("smooth")}, "a value of training other than lr with this option",
+                   "only " + join(keys, ", "), "add such a value to --show");
+  if (plot != nullptr)
+    for (const RunCurves& run : runs) check_positions(run, keys, job.axis);
   for (RunCurves& run : runs) smooth(run.points, keys, job.smoothing);
   if (job.plot_path != "-") print_table(job, runs, keys);
   if (plot == nullptr) return;

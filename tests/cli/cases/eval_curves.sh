@@ -43,6 +43,8 @@ record_refused 2 "$first" --show blue
 record_refused 2 "$first" --show wer
 record_refused 2 "$first" --x epochs
 record_refused 2 "$first" --smooth 0
+record_refused 2 "$first" --show loss,lr,loss
+record_refused 2 "$first" --show lr,bleu --smooth 2
 record_refused 2 - - < $second
 record_refused 2 "$first" --plot none.jpg
 golden_record refused
@@ -57,5 +59,15 @@ for text in 'first run, loss' 'first run, valid_nll' 'second, valid_loss' 'secon
 done
 expect 0 mh-eval curves "$first" --plot curves.pdf --show bleu; [ "$(head -c 4 curves.pdf)" = "%PDF" ] || fail "expected a PDF; found $(head -c 4 curves.pdf)"
 expect 0 mh-eval curves "$first" --plot - --show loss; expect_stdout valid_nll; ! grep -q "^run" out || fail "expected no table; found one"
+# The title names the smoothing only in panels with smoothed curves.
+expect 0 mh-eval curves "$first" --plot title.svg --show loss,bleu,lr --smooth 2
+[ "$(grep -o 'mean of 2 logged values' title.svg | wc -l)" -eq 1 ] || fail "expected one panel with smoothed values; found $(grep -o 'mean of 2 logged values' title.svg | wc -l)"
+# Values without a number of tokens are reported, and a run whose losses are all null has an empty panel.
+{ cat "$first"; echo '{"update":7,"valid_nll":1.0}'; } > later
+expect 0 mh-eval curves later --plot later.svg --show loss --x tokens
+expect_stderr "later: the plot leaves out the values of 1 update for which the log has no number of tokens"
+echo '{"update":1,"loss":null}' > diverged
+expect 0 mh-eval curves diverged --plot diverged.svg
+expect 3 mh-eval curves diverged --plot none.svg --x tokens; [ ! -e none.svg ] || fail "expected no plot after an error; found one"
 expect 2 mh-eval curves "$first" --plot - --format json
 expect 3 mh-eval curves text --plot none.svg; [ ! -e none.svg ] || fail "expected no plot after an error; found one"

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <cstdlib>
 
 #include "base/error.h"
@@ -43,6 +44,19 @@ TEST_CASE("curves and heat maps are drawn in the format that the suffix of the f
   }
   const std::string svg = read_text_file(folder.file("a b.svg"));
   for (const char* text : {"it's one", "layer 0", "share", "map"}) CHECK(svg.find(text) != std::string::npos);
+}
+
+TEST_CASE("a chart without a point of finite numbers is drawn as an empty panel", "[plot]") {
+  if (!has_gnuplot()) SKIP("gnuplot is not installed");
+  const Folder folder;
+  Plot plot(folder.file("empty.svg"));
+  plot.add(Chart{"no curve", "x", "y", {}});
+  plot.add(Chart{"no number", "x", "y", {{"loss", {1, 2}, {NAN, INFINITY}}, {"nll", {NAN}, {1}}}});
+  plot.add(Chart{"one number", "x", "y", {{"diverged", {1, 2}, {NAN, NAN}}, {"finite", {1, 2}, {NAN, 3}}}});
+  plot.draw();
+  const std::string svg = read_text_file(folder.file("empty.svg"));
+  for (const char* text : {"no curve", "no number", "one number", "diverged", "finite"})
+    CHECK(svg.find(text) != std::string::npos);
 }
 
 TEST_CASE("a plot that cannot be drawn creates no file and does not change an existing file", "[plot]") {

@@ -107,6 +107,8 @@ TEST_CASE("read_curves() refuses broken lines by their numbers, and logs without
     INFO(line.substr(0, 40));
     CHECK(refusal_of_curves(kLoss + line + "\n" + kLaterLoss).starts_with("log.jsonl:2: "));
   }
+  // Beyond the range of int64_t.
+  CHECK(refusal_of_curves("{\"update\":18446744073709551615,\"loss\":1}\n").starts_with("log.jsonl:1: "));
   for (const std::string& text :
        {std::string(""), std::string("{\"up"), std::string("{\"update\":0,\"started\":\"\"}\n")})
     CHECK(refusal_of_curves(text).starts_with("log.jsonl: expected "));

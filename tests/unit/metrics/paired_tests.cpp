@@ -39,6 +39,14 @@ double mean_of(const std::vector<double>& values) {
   return sum / static_cast<double>(values.size());
 }
 
+// Returns the standard deviation of equally probable values.
+double deviation_of(const std::vector<double>& values) {
+  const double mean = mean_of(values);
+  double sum = 0;
+  for (double value : values) sum += (value - mean) * (value - mean);
+  return std::sqrt(sum / static_cast<double>(values.size()));
+}
+
 // Returns the fraction of `values` above `bound`.
 double fraction_above(const std::vector<double>& values, double bound) {
   return static_cast<double>(std::count_if(values.begin(), values.end(), [&](double x) { return x > bound; })) /
@@ -96,8 +104,10 @@ Approx near_p(double p, int64_t draws) {
   return rounding::within(p, 6 * std::sqrt(std::max(p * (1 - p), 1 / n) / n) + 1 / n);
 }
 
-// Values for which no statistic of a draw is close to the difference, so that rounding and the number of draws do not
-// move a statistic across it.
+// Values whose difference of means is 1. A statistic of the bootstrap, a multiple of 1/5 minus the mean
+// distance 1.5024, differs from 1 by at least 0.0976, 11 standard deviations of the mean distance over 20,000 draws, so
+// that the limit of the p-value is the fraction of the exact distribution. The distance of a swap is 1 without a
+// rounding error or differs from 1 by at least 0.4.
 const std::vector<double> kBaseline{0, 4, 1, 3, 2}, kSystem{8, 3, 0, 1, 3};
 
 BleuStatistics bleu_of(Bleu& bleu, std::string_view hypothesis, std::string_view reference) {
@@ -123,18 +133,22 @@ TEST_CASE("p-values, means and intervals of paired tests approach the exact dist
   const double mean_distance = mean_of(shifted_distances);
   for (double& distance : shifted_distances) distance -= mean_distance;
   CHECK(comparisons[1].bootstrap_p == near_p(fraction_above(shifted_distances, difference), options.draws));
-  // The distance of a swap may equal the difference, but not up to rounding: it is then no smaller count.
-  CHECK(comparisons[1].randomisation_p ==
-        near_p(fraction_above(all_swaps(kBaseline, kSystem).distances(), difference + 1e-9), options.draws));
+  // Of the 32 ways to swap, 24 have a distance above the difference, and 6 the same distance, which does not count.
+  CHECK(fraction_above(all_swaps(kBaseline, kSystem).distances(), difference) == 0.75);
+  CHECK(comparisons[1].randomisation_p == near_p(0.75, options.draws));
   for (size_t i = 0; i < 2; ++i) {
     std::vector<double> scores = i == 0 ? resamples.baseline_scores : resamples.system_scores;
     std::sort(scores.begin(), scores.end());
     const size_t lower_index = scores.size() / 40;
     const double interval = 0.5 * (scores[scores.size() - lower_index - 1] - scores[lower_index]);
     CHECK(comparisons[i].score == rounding::fp64(mean_of(i == 0 ? kBaseline : kSystem), 12));
-    CHECK(comparisons[i].mean == rounding::within(comparisons[i].score, 0.05));  // the deviation of the mean is 0.006
-    // The scores of resamples are multiples of 1/5; an end of the interval may be the neighbouring multiple.
-    CHECK(comparisons[i].interval == rounding::within(interval, 0.201));
+    CHECK(comparisons[i].mean ==
+          rounding::within(comparisons[i].score,
+                           6 * deviation_of(scores) / std::sqrt(static_cast<double>(options.draws))));
+    // The scores of resamples are multiples of 1/5. 20,000 draws determine both ends of the interval of the baseline.
+    // Of the scores of the system, a fraction of 0.0259 is at most 0.8, so the lower end may also be the next
+    // multiple, 1.
+    CHECK(comparisons[i].interval == rounding::within(interval, i == 0 ? 1e-12 : 0.1 + 1e-12));
   }
 }
 

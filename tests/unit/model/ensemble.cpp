@@ -86,12 +86,31 @@ TEST_CASE("an ensemble of a model with itself has the log-probabilities of the m
                   model.model->target_log_probabilities(model.model->hidden(input, {}), targets)));
 }
 
+TEST_CASE("a token with probability 0 in every member has probability 0 in the ensemble", "[ensemble]") {
+  c10::NoGradGuard no_gradient;
+  const auto build_with_impossible_token = [](const std::string& name) {
+    EnsembleMember member = build_member(name, std::string(kNarrow).insert(8, "output_bias = true\n"), 1.7);
+    member.model->parameters().find("decoder.output.bias")->master()[2].fill_(-INFINITY);
+    return member;
+  };
+  const auto model = build_with_impossible_token("model");
+  const auto ensemble = ensemble_of_members(build_with_impossible_token("a"), build_with_impossible_token("b"));
+  const Input input = random_input();
+  const at::Tensor log_p = logits(*ensemble, input);
+  CHECK(log_p.select(-1, 2).eq(-INFINITY).all().item<bool>());
+  CHECK(at::equal(log_p, at::log_softmax(logits(*model.model, input), -1)));
+  const at::Tensor targets = at::full({2, 5}, 2, at::kLong);
+  CHECK(ensemble->target_log_probabilities(ensemble->hidden(input, {}), targets).eq(-INFINITY).all().item<bool>());
+}
+
 TEST_CASE("an ensemble of two models has the mean of their probabilities", "[ensemble]") {
   c10::NoGradGuard no_gradient;
   const auto first = build_member("first", kTiny, 1.7), second = build_member("second", kNarrow, 2.5);
   const auto ensemble = ensemble_of_members(build_member("first", kTiny, 1.7), build_member("second", kNarrow, 2.5));
   const Input input = random_input();
-  const auto expected = naive_log_means(logits(*first.model, input), logits(*second.model, input));
+  const at::Tensor first_logits = logits(*first.model, input), second_logits = logits(*second.model, input);
+  const double largest_logit = std::max(numbers::max_abs(first_logits), numbers::max_abs(second_logits));
+  const auto expected = naive_log_means(first_logits, second_logits);
   const at::Tensor log_p = logits(*ensemble, input).flatten(0, 1).to(at::kDouble).contiguous();
   // Both computations begin with the same logits in fp32. In fp32 a log-probability then has two sums over the
   // vocabulary and at most 8 further roundings, of numbers of at most |log p| and the logits.
@@ -102,7 +121,7 @@ TEST_CASE("an ensemble of two models has the mean of their probabilities", "[ens
   for (size_t r = 0; r < expected.size(); ++r) {
     const auto row = static_cast<int64_t>(r);
     for (size_t v = 0; v < expected[r].size(); ++v) {
-      const double magnitude = std::max(1.0, std::abs(expected[r][v])) + 16;  // logits are below 16
+      const double magnitude = std::max(1.0, std::abs(expected[r][v])) + largest_logit;
       const double bound = rounding::bound(at::kFloat, at::kFloat, 2 * kTargetVocabulary + 8, magnitude);
       CHECK(log_p[row][static_cast<int64_t>(v)].item<double>() == rounding::within(expected[r][v], bound));
       if (targets.flatten()[row].item<int64_t>() == static_cast<int64_t>(v))
