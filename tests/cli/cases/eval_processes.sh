@@ -15,6 +15,7 @@ T
 train=(mh-train --threads 1 -q --config c.toml)
 expect 0 "${train[@]}" --train t.mhs --out lm
 expect 0 "${train[@]}" --train p.mhs --set model.backbone=encoder-decoder --set train.batch.sequence_length=64 --out mt
+expect 0 "${train[@]}" --train p.mhs --set model.backbone=encoder-decoder --set train.batch.sequence_length=64 --set train.seed=2 --out mt2
 
 expect 0 "${train[@]}" --train t.mhs --config "$ROOT/configs/methods/mixhead-b.toml" --out mixed
 
@@ -33,6 +34,8 @@ same_as_one 2 mh-eval -q --threads 1 --format json --sequence-length 16 --contex
 same_as_one 2 mh-eval -q --threads 1 --format json --batch 10 mt/last.safetensors p.mhs
 same_as_one 3 mh-eval -q --threads 1 --format json --beam 2 --batch-tokens 200 mt/last.safetensors p.mhs
 same_as_one 2 mh-eval translate -q --threads 1 --beam 2 --batch-tokens 200 mt/last.safetensors text
+same_as_one 2 mh-eval -q --threads 1 --format json --ensemble --beam 2 --batch-tokens 200 mt/last.safetensors mt2/last.safetensors p.mhs
+same_as_one 2 mh-eval translate -q --threads 1 --beam 2 --batch-tokens 200 --add-model mt2/last.safetensors mt/last.safetensors text
 same_as_one 3 mh-prune scan -q --threads 1 --format json --sequence-length 16 --batch 8 lm/last.safetensors t.mhs
 same_as_one 2 mh-prune rank -q --threads 1 --format json --by ablation --sequence-length 16 --batch 8 lm/last.safetensors t.mhs
 same_as_one 3 mh-prune rank -q --threads 1 --format json --by avg-l2,avg-l2-outputs,confidence,received,entropy,taylor,weight-norm --sequence-length 16 --batch 4 lm/last.safetensors t.mhs
