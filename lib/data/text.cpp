@@ -187,9 +187,18 @@ Row Streams::row(int64_t stream, int64_t segment) const {
 }
 
 std::vector<int64_t> sentence_row_begins(const Text& text, int64_t sequence_length) {
+  constexpr int64_t kChunkTokens = 1 << 16;
+  std::vector<int32_t> tokens;
   std::vector<int64_t> begins{0};
-  for (const int64_t end : sentence_ends_of(text))
-    while (begins.back() < end) begins.push_back(std::min(end, begins.back() + sequence_length));
+  for (int64_t first = 0; first < text.num_tokens; first += kChunkTokens) {
+    tokens.resize(static_cast<size_t>(std::min(kChunkTokens, text.num_tokens - first)));
+    text.read_tokens(first, tokens);
+    for (size_t i = 0; i < tokens.size(); ++i)
+      if (const int64_t end = first + static_cast<int64_t>(i) + 1;
+          tokens[i] == text.end_of_line_id || end - begins.back() == sequence_length)
+        begins.push_back(end);
+  }
+  if (begins.back() < text.num_tokens) begins.push_back(text.num_tokens);
   return begins;
 }
 
