@@ -58,7 +58,8 @@ class Call:
         if column is None and len(self.jobs) > 1:
             refuse(self.printed(), "a column model or run", f"the columns {', '.join(lines[0])}", "correct the column analysis of tables.tsv")
         names = {str(path.resolve()): job for path, job in zip(self.inputs, self.jobs)}
-        result = [["row", "seed", *(name for index, name in enumerate(lines[0]) if index != column)]]
+        # The tools name the seed of their sample "seed".
+        result = [["row", "seed", *(f"sample_{name}" if name == "seed" else name for index, name in enumerate(lines[0]) if index != column)]]
         for line in lines[1:]:
             job = names.get(str(pathlib.Path(line[column]).resolve())) if column is not None else self.jobs[0]
             if job is None:

@@ -7,6 +7,26 @@ cp -r "$ROOT/configs" configs
 make_data() { mkdir -p "$1"; for split in train valid test test-gold valid-mm train-5 valid-5 test-5; do echo shard > "$1/$split.mhs"; done; }
 reproduce() { expect "$1" python3 configs/experiments reproduce --out "my runs" --threads 1 "${@:2}"; }
 small() { reproduce "$1" --scale small --seeds 2 "${@:2}"; }
+# Every recipe is a row of a table, with data and a protocol at the scale of the paper, and has a small form or a reason.
+PYTHONPATH=configs/experiments python3 - <<'P' || fail "expected complete tables"
+from data import data_named
+from tables import matching, papers, recipes_of, scores_of, tables_of
+import configurations, pathlib
+
+for paper in papers():
+    tables = tables_of(paper).values()
+    rows = {recipe["recipe"] for table in tables for recipe in table.recipes()}
+    assert all(table.recipes() for table in tables), [table.title for table in tables if not table.recipes()]
+    for recipe in recipes_of(paper):
+        name = f"{paper}/{recipe['recipe']}"
+        assert recipe["recipe"] in rows, f"{name} is in no table"
+        for data in matching("training.tsv", name)[0]["data"].split():
+            found = data_named(data, pathlib.Path("none"))
+            columns = scores_of(name) or scores_of(f"data/{data}")
+            assert found.script and [score for score in columns if score.split in found.splits], name
+        form = configurations.small_form(name)
+        assert scores_of(f"data/{form['data']}") if form else matching("small.tsv", name)[0]["reason"], name
+P
 # One call for each seed, with the models of all rows; the table names row and seed.
 make_data "my runs/data-wikitext2-words"
 small 0 mixhead figure1
