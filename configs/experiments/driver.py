@@ -8,7 +8,7 @@ import plots
 from configurations import grid_points, split_override
 from errors import choose, refuse
 from report import Report
-from runs import Job, run_jobs
+from runs import Job, run_jobs, with_init_jobs
 from tools import copy_tools, require_tools
 
 FORMATS = ("tsv", "markdown", "latex")
@@ -60,28 +60,34 @@ def with_overrides(rows, options):
     return result
 
 
-def check_init(rows, options, command):
-    """Refuses fine-tuning without a model, and a model without fine-tuning."""
-    needs = any(row.program == "mh-finetune" for row in rows)
+def check_init(rows, options, command, is_prepared=False):
+    """Refuses fine-tuning without a model, and a model without fine-tuning. is_prepared: the model of --init is a published one that a script makes."""
+    needs = any(row.program == "mh-finetune" and not row.init for row in rows)
+    if is_prepared:
+        return
     if needs != (options.init is not None):
         refuse(f"{command}: --init", "a model, which the runs fine-tune" if needs else "none, since no run fine-tunes a model", options.init or "none",
-               "name a checkpoint, such as bert.safetensors" if needs else "leave --init out")
+               "name a checkpoint, such as bert.safetensors of data_scripts/bert-base-uncased FOLDER" if needs else "leave --init out")
     if needs and not options.init.is_file():
         refuse(f"{command}: --init", "a model", f"no file {options.init}", "correct the path")
 
 
-def drive(rows, options, small=False, figure=("", None)):
-    """Runs the rows that are missing and prints the table. figure: kind and path of the picture that the table always has."""
+def drive(rows, options, small=False, figure=("", None), analysis=None):
+    """Runs the rows that are missing and prints the table. figure: kind and path of the picture that the table always has; analysis: the Analysis
+    of the trained models, or None."""
     pictures = [(kind, path) for kind, path in (figure, ("rows", options.plot)) if kind and path]
     if not (options.prints or options.job):
         for _, path in pictures:
             plots.check_path(path)
+        if analysis:
+            analysis.check()
     rows = with_overrides(rows, options)
     if options.baseline is not None:
         choose("--baseline", "a row", options.baseline, [row.name for row in rows], "see the first column of the table")
         for row in rows:
             row.baseline = options.baseline
-    jobs = [Job(row, seed, options.threads, options.init) for seed in seeds_of(options.seeds) for row in rows]
+    table_jobs = [Job(row, seed, options.threads, options.init) for seed in seeds_of(options.seeds) for row in rows]
+    jobs = with_init_jobs(table_jobs)
     if options.job is not None and not 1 <= options.job <= len(jobs):
         refuse("--job", f"a number from 1 to {len(jobs)}", options.job, "see the lines of --print")
     if options.prints:
@@ -89,6 +95,9 @@ def drive(rows, options, small=False, figure=("", None)):
         for job in jobs:
             job.check_configuration()
             print(job.printed())
+        if analysis:
+            for call in analysis.calls(table_jobs):
+                print(f"# analysis: {call.printed()}")
         return
     if not options.tabulates:
         tools = copy_tools(options.out / "tools")
@@ -96,14 +105,16 @@ def drive(rows, options, small=False, figure=("", None)):
         if options.job is not None:
             return
     results = {}
-    for job in jobs:
+    for job in table_jobs:
         result = job.result()
         if result:
             results.setdefault(job.row.name, []).append(result)
     if not results:
         refuse("--table", f"finished runs in {options.out}", "none", "leave --table out, or correct --out")
     report = Report(rows, results, small)
-    sys.stdout.write(report.text(jobs, options.format))
+    sys.stdout.write(report.text(table_jobs, options.format))
     sys.stdout.flush()
     for kind, path in pictures:
-        {"rows": plots.draw_rows, "points": plots.draw_points, "curves": plots.draw_curves}[kind](report, path)
+        {"rows": plots.draw_rows, "points": plots.draw_points}[kind](report, path)
+    if analysis:
+        analysis.run([job for job in table_jobs if job.result()], options)

@@ -5,9 +5,13 @@ import difflib
 class Refusal(Exception):
     """An error of the user's input, of a file or of a tool. `main` prints its text and exits with status 1."""
 
+    def __init__(self, subject, expected, found, advice):
+        super().__init__(f"{subject}: expected {expected}; found {found}; {advice}")
+        self.found = found
+
 
 def refuse(subject, expected, found, advice):
-    raise Refusal(f"{subject}: expected {expected}; found {found}; {advice}")
+    raise Refusal(subject, expected, found, advice)
 
 
 def choose(subject, kind, name, names, advice):

@@ -1,6 +1,8 @@
 """Lists the tables of the papers and their rows, with data, estimated hours and finished runs."""
 import speed
+from configurations import small_form
 from report import latex, markdown, tsv
+from tables import training_length
 
 
 def num_results(row):
@@ -16,8 +18,8 @@ def hours_text(rows):
     return ("" if len(known) == len(estimates) else "at least ") + f"{sum(known):.2g}"
 
 
-def write(lines, options):
-    footer = ["hours: one seed of all rows on this machine, from measured speeds; --measure measures. results: rows with a finished run",
+def write(lines, options, notes=()):
+    footer = [*notes, "hours: one seed of all rows on this machine, from measured speeds; --measure measures. updates: ~ computed from the tokens of an epoch. results: rows with a finished run",
               f"scale: {options.scale}; machine: {speed.processor()}; runs: {options.out}"]
     return {"tsv": tsv, "markdown": markdown, "latex": latex}[options.format](lines, footer)
 
@@ -28,16 +30,26 @@ def list_tables(tables, rows, options):
         group = rows[table.title]
         data = ", ".join(dict.fromkeys(row.data.name for row in group)) or "-"
         lines.append([table.title, f"{len(group)} of {len(table.recipes())}", data, hours_text(group), str(sum(num_results(row) > 0 for row in group)), table.content,
-                      table.command or "-"])
+                      table.analysis or "-"])
     return write(lines, options)
 
 
-def list_rows(table, rows, options):
+def updates_text(name, row, options):
+    """Returns the number of updates of a recipe PAPER/RECIPE: stated, or computed from the tokens of an epoch, with ~; otherwise the epochs."""
+    length, tokens_per_update = (small_form(name)["updates"], 0) if options.scale == "small" else training_length(name)
+    if length.endswith("e") and tokens_per_update and row.data.tokens:
+        return f"~{round(int(length[:-1]) * row.data.tokens / tokens_per_update)}"
+    return length.removesuffix("u") if row.program != "score" else "0"
+
+
+def list_rows(table, rows, reasons, options):
+    """Lists the rows of a table. reasons: {name of a recipe: why it has no row at the scale}."""
     experiments = {table.short_name(recipe["recipe"]): recipe for recipe in table.recipes()}
-    lines = [["row", "recipe", "data", "hours", "results", "compared with", "experiment", "published"]]
+    lines = [["row", "recipe", "data", "updates", "hours", "results", "compared with", "experiment", "published"]]
     for row in rows:
-        recipe = experiments[row.name]
+        recipe = experiments[row.name.split("@")[0]]
+        name = f"{table.paper}/{recipe['recipe']}"
         hours, reason = speed.hours(row)
-        lines.append([row.name, f"{table.paper}/{recipe['recipe']}", row.data.name, reason if hours is None else f"{hours:.2g}", str(num_results(row)),
+        lines.append([row.name, name, row.data.name, updates_text(name, row, options), reason if hours is None else f"{hours:.2g}", str(num_results(row)),
                       row.baseline or "-", recipe["experiment"], recipe["published"]])
-    return write(lines, options)
+    return write(lines, options, [f"left out: {name}, which {reason}" for name, reason in reasons.items()])

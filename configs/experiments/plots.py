@@ -1,11 +1,10 @@
-"""Draws pictures with gnuplot: results by row, results by parameters, and learning curves."""
+"""Draws pictures with gnuplot: results by row, and results by parameters."""
 import re
 import shutil
 import subprocess
 
 from errors import refuse
 from paired import deviation, mean
-from runs import read_log
 from tools import say
 
 TERMINALS = {"svg": "svg size 900,600 dynamic background rgb 'white'", "pdf": "pdfcairo size 9,6", "png": "pngcairo size 900,600"}
@@ -52,26 +51,14 @@ def draw_rows(report, path):
 
 
 def draw_points(report, path):
-    """Draws the last column of results by the number of parameters, a line for each series of rows whose names differ in one number."""
-    column, series = report.columns[-1], {}
+    """Draws the last column of results of each row by the number of parameters, a line for each series of rows whose names differ in one number."""
+    columns, series = [], {}
     for row in report.rows:
+        column = row.columns()[-1].column
         values = list(report.values(row, column).values())
         if values:
-            series.setdefault(re.sub(r"(-?[a-z]+)\d+$", r"\1", row.name), []).append((report.results[row.name][0].parameters, mean(values)))
-    draw(path, f"set xlabel 'parameters'\nset ylabel {quote(column)}\nset grid\nset key outside",
+            columns.append(column)
+            name = re.sub(r"(-?[a-z]+)\d+(-[a-z]+)?$", r"\1\2", row.name)
+            series.setdefault(name, []).append((report.results[row.name][0].parameters, mean(values)))
+    draw(path, f"set xlabel 'parameters'\nset ylabel {quote(', '.join(dict.fromkeys(columns)))}\nset grid\nset key outside",
          [(f"using 1:2 with linespoints title {quote(name)}", sorted(lines)) for name, lines in series.items()])
-
-
-def draw_curves(report, path):
-    """Draws the loss in training and in validation by epoch, of the first seed of each row."""
-    series = []
-    for color, row in enumerate(report.rows, 1):
-        first, lines = read_log(report.results[row.name][0].log)
-        updates = first.get("updates_per_epoch") or 1
-        for key, title, dash in (("nll", "training", 2), ("valid_nll", "validation", 1)):
-            points = [(line["update"] / updates, line[key]) for line in lines if key in line]
-            if points:
-                series.append((f"using 1:2 with lines linecolor {color} dashtype {dash} title {quote(f'{row.name}, {title}')}", points))
-    if not series:
-        refuse(path, "losses in the logs of the runs", "none", "train longer than one validation")
-    draw(path, "set xlabel 'epoch'\nset ylabel 'cross-entropy (nats per token)'\nset grid\nset key outside", series)

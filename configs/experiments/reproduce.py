@@ -7,16 +7,21 @@
 
 --scale paper trains the recipes of configs/recipes/ unchanged. --scale small trains the recipes with the data, bodies and lengths of
 configs/experiments/small.tsv; the published figures then belong to other data and another size, so the table compares only the
-directions of differences. A figure is also drawn to OUT/PAPER-FIGURE.svg. Finished runs are not repeated, stopped runs are resumed.
+directions of differences. A figure is also drawn to OUT/PAPER-FIGURE-SCALE.svg. A table of an analysis, such as spectra, runs its command
+on the trained models, prints its results, and writes them to OUT/PAPER-TABLE-SCALE-*.tsv; its pictures have a name with the seed. A row
+that starts from the model of another row, such as fine-tuning, trains that row first. Finished runs are not repeated, stopped runs are resumed.
 The hours of --list are those of one seed on this machine: --measure trains each listed recipe for 3 updates of generated text and stores
 its speed.
 """
+import argparse
 import fnmatch
 import pathlib
+import re
 import sys
 import tempfile
 
 import speed
+from analysis import Analysis
 from configurations import small_form, small_text
 from data import data_named
 from driver import check_init, drive, parser_of
@@ -24,30 +29,51 @@ from errors import choose, refuse
 from listing import list_rows, list_tables
 from runs import Row
 from study import recipe_file
-from tables import find_table, matching, papers, recipes, scores_of, tables_of
+from tables import find_table, matching, papers, recipes, recipes_of, scores_of, tables_of
 from tools import require_tools, say, write_atomically
 
 
-def row_of(table, recipe, options, configurations):
-    """Returns (row, "") of a recipe, or (None, reason) for a recipe that cannot be trained at the scale. Writes its configuration to a folder."""
-    name = f"{table.paper}/{recipe['recipe']}"
+def rows_of_recipe(paper, recipe, options, configurations, names):
+    """Returns (rows, "") of a recipe, one for each of its data sets, or ([], reason) if it has no rows at the scale. Writes its configuration to a folder.
+
+    names: function that returns the name of a recipe in the table.
+    """
+    name = f"{paper}/{recipe['recipe']}"
     training, small = matching("training.tsv", name)[0], options.scale == "small"
-    form = small_form(name)
+    form = small_form(name) if small else None
     if small and form is None:
-        return None, "has no small form in configs/experiments/small.tsv"
-    if not small and not training["data"]:
-        return None, "is not trained; configs/recipes/README.md has the command that scores it"
-    data = data_named(form["data"] if small else training["data"], options.out, options.data)
-    scores = (scores_of(f"data/{data.name}") if small else scores_of(name)) or scores_of(f"data/{data.name}")
-    folder = options.out / options.scale / table.paper
+        rows = matching("small.tsv", name)
+        return [], "has no small form: it " + rows[0]["reason"] if rows else "has no small form in configs/experiments/small.tsv"
     if small:
-        file = configurations / table.paper / f"{recipe['recipe']}.toml"
+        file = configurations / paper / f"{recipe['recipe']}.toml"
         write_atomically(file, small_text(name))
     else:
         file = recipe_file(name, configurations, "reproduce")
+    init, init_model = init_row(paper, recipe["recipe"], training, options, configurations)
     address = f"<({recipes}/expand {name}{' small' if small else ''})"
-    return Row(table.short_name(recipe["recipe"]), folder / recipe["recipe"], training["program"], [file], data, scores, [address],
-               baseline=table.short_name(table.baseline(recipe["recipe"])), published=recipe["published"]), ""
+    folder = options.out / options.scale / paper / recipe["recipe"]
+    sets, rows = (form["data"] if small else training["data"]).split(), []
+    for data_name in sets:
+        data = data_named(data_name, options.out, options.data)
+        scores = (scores_of(f"data/{data.name}") if small else scores_of(name)) or scores_of(f"data/{data.name}")
+        suffix = f"@{data_name}" if len(sets) > 1 else ""
+        rows.append(Row(names(recipe["recipe"]) + suffix, folder.with_name(folder.name + suffix), training["program"], [file], data, scores, [address],
+                        baseline=suffix, published=recipe["published"], init=init, init_model=init_model))
+    return rows, ""
+
+
+def init_row(paper, recipe, training, options, configurations):
+    """Returns (row, model) that initialises a recipe by the column `init` of training.tsv, or (None, "best")."""
+    init, _, model = training["init"].partition(":")
+    if not init or init.startswith("data/"):
+        return None, "best"
+    match = re.fullmatch(fnmatch.translate(training["rows"].split("/")[1]).replace(".*", "(.*)"), recipe)
+    name = init.replace("*", match.group(1)) if match.groups() else init
+    named = next((row for row in recipes_of(paper) if row["recipe"] == name), None)
+    if named is None:
+        refuse(f"training.tsv: {training['rows']}", f"a recipe of {paper}", name, "correct the column init")
+    own = argparse.Namespace(**{**vars(options), "data": None})
+    return rows_of_recipe(paper, named, own, configurations, lambda name: name)[0][0], model or "best"
 
 
 def chosen(table, text):
@@ -65,15 +91,18 @@ def chosen(table, text):
     return result
 
 
-def rows_of(table, options, configurations, quiet=False):
-    rows = []
+def rows_of(table, options, configurations):
+    """Returns the rows of a table, and {name of a recipe: reason} of the recipes that have no row at the scale."""
+    rows, reasons = [], {}
     for recipe in chosen(table, options.rows):
-        row, reason = row_of(table, recipe, options, configurations)
-        if row:
-            rows.append(row)
-        elif not quiet:
-            say(f"leaves out {table.short_name(recipe['recipe'])}, which {reason}")
-    return rows
+        found, reason = rows_of_recipe(table.paper, recipe, options, configurations, table.short_name)
+        for row in found:
+            baseline = table.baseline(recipe["recipe"])
+            row.baseline = table.short_name(baseline) + row.baseline if baseline else ""
+        rows += found
+        if not found:
+            reasons[table.short_name(recipe["recipe"])] = reason
+    return rows, reasons
 
 
 def print_list(options, configurations):
@@ -82,12 +111,13 @@ def print_list(options, configurations):
     if options.paper:
         chosen_papers = [choose("reproduce --list", "a paper", options.paper, papers(), "leave the paper out to list all")]
     tables = [find_table(options.paper, options.name)] if options.name else [table for paper in chosen_papers for table in tables_of(paper).values()]
-    rows = {table.title: rows_of(table, options, configurations, quiet=True) for table in tables}
+    found = {table.title: rows_of(table, options, configurations) for table in tables}
+    rows = {title: group for title, (group, _) in found.items()}
     if options.measure:
         require_tools()
         for row in (row for group in rows.values() for row in group):
             speed.measure(row, options.threads)
-    sys.stdout.write(list_rows(tables[0], rows[tables[0].title], options) if options.name else list_tables(tables, rows, options))
+    sys.stdout.write(list_rows(tables[0], *found[tables[0].title], options) if options.name else list_tables(tables, rows, options))
 
 
 def main(arguments):
@@ -109,15 +139,29 @@ def main(arguments):
         refuse("reproduce", "a paper and a table, such as mixhead table2", " ".join(filter(None, [options.paper, options.name])) or "none",
                "list them: ./run reproduce --list")
     table = find_table(options.paper, options.name)
-    if not table.recipes():
-        refuse(f"reproduce {table.paper} {table.name}", "a table with rows to train", "an analysis of trained models" if table.command else "no recipes yet",
-               f"train the models of another table, then run: {table.command}" if table.command else "see configs/recipes/README.md")
-    rows = rows_of(table, options, options.out / options.scale)
+    rows, reasons = rows_of(table, options, options.out / options.scale)
+    for name, reason in reasons.items():
+        say(f"leaves out {name}, which {reason}")
     if not rows:
         refuse(f"reproduce {table.paper} {table.name}", f"a row that can be trained at --scale {options.scale}", "none", "choose the other scale, or other rows")
-    check_init(rows, options, "reproduce")
+    model = published_model(table, rows, options)
+    check_init(rows, options, "reproduce", bool(model))
     for row in rows:
         row_hours, _ = speed.hours(row)
         if row_hours is not None and not (options.prints or options.overrides or options.grids):
             say(f"{row.name}: about {row_hours:.1f} hours for each seed")
-    drive(rows, options, options.scale == "small", (table.figure, options.out / f"{table.paper}-{table.name}-{options.scale}.svg"))
+    prefix = options.out / f"{table.paper}-{table.name}-{options.scale}"
+    drive(rows, options, options.scale == "small", (table.figure, prefix.with_name(prefix.name + ".svg")), Analysis(table.analysis, prefix) if table.analysis else None)
+
+
+def published_model(table, rows, options):
+    """Returns the data set of the published model that the runs fine-tune and makes --init name it, or None if --init names a model or no run needs one."""
+    inits = {matching("training.tsv", f"{table.paper}/{recipe['recipe']}")[0]["init"] for recipe in chosen(table, options.rows)}
+    names = [init.removeprefix("data/") for init in inits if init.startswith("data/")]
+    if options.scale == "small" or options.init or not names or not any(row.program == "mh-finetune" and not row.init for row in rows):
+        return None
+    data = data_named(names[0], options.out)
+    if not (options.prints or options.tabulates):
+        data.prepare()
+    options.init = data.model()
+    return data

@@ -22,7 +22,7 @@ class Row:
     """A row of the table of results."""
     name: str
     folder: pathlib.Path  # has seedN for each run
-    program: str  # mh-train or mh-finetune
+    program: str  # mh-train, mh-finetune, or "score": scores the initial model without training
     configurations: list  # files of --config
     data: Data
     scores: list  # columns of results
@@ -30,6 +30,9 @@ class Row:
     overrides: list = dataclasses.field(default_factory=list)  # KEY=VALUE
     baseline: str = ""  # name of the row that this row is compared with
     published: str = ""
+    init: "Row | None" = None  # row whose model of the same seed initialises this row, which is trained first
+    init_model: str = "best"  # "best" or "average", as in Score
+    init_seed: int = 0  # seed of that model; 0: the seed of the run
 
     def columns(self):
         return [score for score in self.scores if score.split in self.data.splits]
@@ -54,13 +57,26 @@ class Job:
     threads: str
     init: pathlib.Path = None
 
+    def __post_init__(self):
+        if self.row.init:
+            self.init = self.init_job().out / f"{self.row.init_model}.safetensors"
+
     @property
     def out(self):
         return self.row.folder / f"seed{self.seed}"
 
+    @property
+    def log(self):
+        return (self.init.parent if self.row.program == "score" else self.out) / "log.jsonl"
+
+    def init_job(self):
+        """Returns the job that trains the initial model, or None if no row does."""
+        return Job(self.row.init, self.row.init_seed or self.seed, self.threads) if self.row.init else None
+
     def training(self, configurations):
         """Returns the command that starts the run."""
-        command = [self.row.program, *(["--init", self.init] if self.row.program == "mh-finetune" else [])]
+        option = "--init" if self.row.program == "mh-finetune" else "--from"
+        command = [self.row.program, *([option, self.init] if self.init and (self.row.init or self.row.program == "mh-finetune") else [])]
         for configuration in configurations:
             command += ["--config", configuration]
         for override in self.row.overrides:
@@ -70,9 +86,10 @@ class Job:
 
     def scoring(self, split, model, options):
         """Returns the command that scores the model on a split."""
-        prefix = str(self.row.data.folder / split)
+        file = self.init if self.row.program == "score" else self.out / f"{model}.safetensors"
+        prefix = str((self.row.data.folder / split).resolve())
         words = [re.sub(r"^SPLIT\b", lambda _: prefix, word) for word in shlex.split(options)]
-        return ["mh-eval", "--format", "json", "--quiet", "--threads", self.threads, *words, self.out / f"{model}.safetensors", self.row.data.shard(split)]
+        return ["mh-eval", "--format", "json", "--quiet", "--threads", self.threads, *words, file, self.row.data.shard(split)]
 
     def printed(self):
         """Returns the job as one line of bash, which runs in any folder."""
@@ -81,11 +98,12 @@ class Job:
         line = quoted(self.training(marks))
         for mark, address in zip(marks, addresses):
             line = line.replace(shlex.quote(mark), address)
-        commands = [line]
+        commands = [] if self.row.program == "score" else [line]
+        if self.row.init and self.row.init_model == "average":
+            commands.insert(0, averaging(self.init.parent))
         for split, model, options in sorted({(score.split, score.model, score.options) for score in self.row.columns()}):
-            if model == "average":
-                commands.append(f"ls -v {shlex.quote(str(self.out))}/checkpoints/*.safetensors | head -n 5 | xargs mh-convert --average > "
-                                f"{shlex.quote(str(self.out))}/average.safetensors")
+            if model == "average" and self.row.program != "score":
+                commands.append(averaging(self.out))
             commands.append(quoted(self.scoring(split, model, options)))
         return " && ".join(commands)
 
@@ -94,7 +112,9 @@ class Job:
         checksum = fingerprint(self.row.configurations)
         if self.row.overrides:
             checksum += " " + " ".join(self.row.overrides)
-        if self.row.program == "mh-finetune":
+        if self.row.init:
+            checksum += f" {self.row.init.folder.name} {self.row.init_model} {fingerprint(self.row.init.configurations)}"
+        elif self.row.program == "mh-finetune":
             checksum += f" {self.init.stat().st_size} {file_checksum(self.init)}"
         file = self.out.with_suffix(".configuration")
         if self.out.exists():
@@ -113,13 +133,17 @@ class Job:
             if any(score.column not in values["scores"] for score in self.row.columns()):
                 return None  # the protocol of the table has a new column
             return Result(self.seed, values["parameters"], values["seconds"], values["scores"], values["tools"], values["commit"], values["checksums"],
-                          self.out / "log.jsonl")
+                          self.log)
         except (ValueError, KeyError, TypeError):
             return refuse(file, "the result of a run", "another content", "remove the file; the same command then scores the run again")
 
     def run(self, tools):
         """Trains to the end, resuming a stopped run, scores the model, and returns the result."""
-        if (self.out / "last.safetensors").exists():
+        if self.row.init and self.row.init_model == "average" and not self.init.exists():
+            average(self.init.parent)
+        if self.row.program == "score":
+            self.out.mkdir(parents=True, exist_ok=True)
+        elif (self.out / "last.safetensors").exists():
             call([self.row.program, "--resume", "--out", self.out, "--threads", self.threads, "--quiet"])
         else:
             shutil.rmtree(self.out, ignore_errors=True)  # the run stopped before the first checkpoint
@@ -128,20 +152,27 @@ class Job:
         for score in self.row.columns():
             key = (score.split, score.model, score.options)
             if key not in outputs:
-                if score.model == "average":
+                if score.model == "average" and self.row.program != "score":
                     average(self.out)
                 outputs[key] = json.loads(call(self.scoring(*key), stdout=subprocess.PIPE))
             if score.measure not in outputs[key]:
                 refuse(f"mh-eval on {self.row.data.shard(score.split)}", f"the score {score.measure}", f"the scores {', '.join(outputs[key])}",
                        "correct the measure of the column")
             scores[score.column] = outputs[key][score.measure]
-        first, lines = read_log(self.out / "log.jsonl")
+        first, lines = read_log(self.log)
+        lines = [] if self.row.program == "score" else lines
         configuration = first.get("configuration", "")
         checksums = {split: match.group(1) for split in ("train", "valid") if (match := re.search(rf'^{split}_checksum = "(\w+)"', configuration, re.MULTILINE))}
         result = {"tools": tools, "commit": commit(), "seconds": round(sum(line.get("seconds", 0) for line in lines), 1), "parameters": first["parameters"],
                   "scores": scores, "checksums": checksums}
         write_atomically(self.out / "result.json", json.dumps(result) + "\n")
         return self.result()
+
+
+def averaging(out):
+    """Returns the command of bash that writes the mean of the first five checkpoints of a run."""
+    folder = shlex.quote(str(out.resolve()))
+    return f"ls -v {folder}/checkpoints/*.safetensors | head -n 5 | xargs mh-convert --average > {folder}/average.safetensors"
 
 
 def quoted(command):
@@ -181,6 +212,18 @@ def read_log(path):
     if not lines or "parameters" not in lines[0]:
         refuse(path, "a log that begins with the configuration of the run", "another first line", "remove the folder of the run; the same command then trains it again")
     return lines[0], lines[1:]
+
+
+def with_init_jobs(jobs):
+    """Returns the jobs, each after the job that trains its initial model."""
+    ordered = {}
+    for job in jobs:
+        chain = [job]
+        while chain[0].row.init:
+            chain.insert(0, chain[0].init_job())
+        for link in chain:
+            ordered.setdefault(link.out, link)
+    return list(ordered.values())
 
 
 def run_jobs(jobs, tools):

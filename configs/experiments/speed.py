@@ -73,6 +73,8 @@ def updates_of(row, properties):
 
 def hours(row):
     """Returns (hours, "") of training one seed of a row, or (None, reason)."""
+    if row.program == "score":
+        return 0.0, ""
     if row.program == "mh-finetune":
         return None, "depends on the model of --init"
     speed = read_cache().get(key_of(row))
@@ -124,7 +126,7 @@ def run(command):
 
 def measure(row, threads):
     """Measures a row unless the cache has its speed. A row that cannot run here stays unmeasured, with a message."""
-    if row.program == "mh-finetune":
+    if row.program != "mh-train":
         return
     cache, key = read_cache(), key_of(row)
     if key in cache:

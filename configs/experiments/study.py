@@ -20,6 +20,11 @@ The keys of the file; only data, config and one row are required:
     [rows.published]
     recipe = "mixhead/table2-vanilla"      # a recipe in place of `config`
 
+    [rows.tuned]
+    init = "plain"                         # a row whose model of the same seed initialises this one (mh-train --from, mh-finetune --init)
+    init_seed = 1                          # seed of that model, if it is not the seed of the run
+    baseline = "mixhead-b"                 # also data and program, as above, for this row alone
+
     [[scores]]                             # columns; default: those of the data set
     column = "test perplexity"
     split = "test"
@@ -27,6 +32,14 @@ The keys of the file; only data, config and one row are required:
     options = "--context 96"
 
 Finished runs are not repeated, stopped runs are resumed. The options below take precedence over the file.
+
+A file with [[studies]] is a series of studies with a budget of machine time and a test of each difference; its name is enough for the
+series of this checkout, configs/experiments/studies/NAME.toml:
+
+    ./run study open --budget 12h          # prints the order and the estimated hours, and stops at the budget; the same command goes on
+    ./run study open --table               # the table of what has been run
+
+series.py and the file describe the keys and the statistics.
 """
 import itertools
 import json
@@ -41,20 +54,21 @@ from tables import Score, recipes, recipes_of, root, scores_of
 from tools import write_atomically
 
 KEYS = ("data", "config", "seeds", "baseline", "program", "init", "set", "grid", "list", "rows", "scores", "out")
-ROW_KEYS = ("config", "set", "recipe")
+ROW_KEYS = ("config", "set", "recipe", "data", "program", "init", "init_seed", "baseline")
+PROGRAMS = ("mh-train", "mh-finetune", "score")
 SCORE_KEYS = ("column", "split", "measure", "model", "options")
 
 
 class Study:
-    """The content of the file of a study."""
+    """The content of the file of a study, or of one of the studies of a series, which has more keys."""
 
-    def __init__(self, path):
-        self.path, self.values = path, read_toml(path)
-        self.check_keys(self.values, KEYS, "a key of a study")
+    def __init__(self, path, values, more_keys=(), more_row_keys=()):
+        self.path, self.values = path, values
+        self.check_keys(self.values, (*KEYS, *more_keys), "a key of a study")
         self.require(self.values.get("rows"), dict, "rows", "at least one table [rows.NAME]")
         for name, row in self.values["rows"].items():
             self.require(row, dict, f"rows.{name}", "a table")
-            self.check_keys(row, ROW_KEYS, f"a key of rows.{name}")
+            self.check_keys(row, (*ROW_KEYS, *more_row_keys), f"a key of rows.{name}")
             if "/" in name or not name:
                 refuse(f"{path}: rows", "names without /", repr(name), "rename the row")
         self.require(self.values.get("data"), str, "data", "the name of a data set or a folder")
@@ -94,8 +108,9 @@ class Study:
         self.require(entries, list, "list", "a list of tables")
         return [[*point, *self.overrides(entry, "list")] for point in itertools.product(*axes) for entry in entries]
 
-    def data(self, out):
-        name = self.values["data"]
+    def data(self, out, name=None):
+        """Returns the data set of a row, or that of the study."""
+        name = name or self.values["data"]
         folder = next((folder / name for folder in (self.path.parent, root) if "/" in name and (folder / name).is_dir()), None)
         if folder is None:
             return data_named(name, out)
@@ -117,14 +132,22 @@ class Study:
             columns.append(Score(table["column"], table["split"], table["measure"], table.get("model", "best"), table.get("options", "")))
         return columns
 
-    def rows(self, out, data):
+    def baselines(self, name):
+        """Returns the names of the rows that a row is compared with."""
+        names = list(self.values["rows"])
+        value = self.values["rows"][name].get("baseline", self.values.get("baseline", names[0]))
+        found = value if isinstance(value, list) else [value] if value else []
+        for baseline in found:
+            choose(f"{self.path}: baseline", "a row", str(baseline), names, "name one of the rows")
+        return [baseline for baseline in found if baseline != name]
+
+    def rows(self, out, data, data_out=None):
+        """Returns the rows. out: folder of the runs; data_out: folder of the data sets, by default the same."""
         base = self.files(self.values.get("config", []), "config")
         common = self.overrides(self.values.get("set", {}), "set")
-        program = choose(f"{self.path}: program", "a program", self.values.get("program", "mh-train"), ["mh-train", "mh-finetune"], "choose one of them")
-        scores, names = self.scores(data), list(self.values["rows"])
-        baseline = choose(f"{self.path}: baseline", "a row", self.values.get("baseline", names[0]), names, "name one of the rows")
-        rows = []
+        scores, rows, points = self.scores(data), [], self.points()
         for name, table in self.values["rows"].items():
+            program = choose(f"{self.path}: program", "a program", table.get("program", self.values.get("program", "mh-train")), list(PROGRAMS), "choose one of them")
             files, addresses = [*base, *self.files(table.get("config", []), f"rows.{name}.config")], []
             if "recipe" in table:
                 recipe = recipe_file(table["recipe"], out / "recipes", str(self.path))
@@ -133,9 +156,16 @@ class Study:
             if not files:
                 refuse(f"{self.path}: rows.{name}", "a configuration in `config` or `recipe`", "none", "name a file, or config = [...] for all rows")
             own = self.overrides(table.get("set", {}), f"rows.{name}.set")
-            for point in self.points():
+            row_data = self.data(data_out or out, table["data"]) if "data" in table else data
+            baseline = next(iter(self.baselines(name)), "")
+            for point in points:
                 suffix = "".join(f"@{override}" for override in point)
-                row = Row(name + suffix, out / (name + suffix).replace("/", "_"), program, files, data, scores, addresses, [*common, *own, *point], baseline + suffix)
+                init = None
+                if "init" in table:
+                    init = choose(f"{self.path}: rows.{name}.init", "an earlier row", str(table["init"]) + suffix, [row.name for row in rows], "move the row before this one")
+                    init = next(row for row in rows if row.name == init)
+                row = Row(name + suffix, out / (name + suffix).replace("/", "_"), program, files, row_data, scores, addresses, [*common, *own, *point],
+                          baseline + suffix if baseline else "", init=init, init_seed=table.get("init_seed", 0))
                 fingerprint(row.configurations)  # refuses a broken file before the first run
                 rows.append(row)
         return rows
@@ -160,9 +190,21 @@ def toml_value(value):
 
 def main(arguments):
     parser = parser_of("study", __doc__)
-    parser.add_argument("file", type=pathlib.Path, metavar="FILE.toml", help="the study")
+    parser.add_argument("file", type=pathlib.Path, metavar="FILE.toml", help="the study, or the name of a series of this checkout, such as open")
+    parser.add_argument("--budget", help="of a series: hours of machine time in all, such as 12h or 90m [12h]")
     options = parser.parse_args(arguments)
-    study = Study(options.file)
+    series_file = pathlib.Path(__file__).resolve().parent / f"studies/{options.file}.toml"
+    if not options.file.is_file() and series_file.is_file():
+        options.file = series_file
+    values = read_toml(options.file)
+    if "studies" in values:
+        import series  # imports this module
+
+        series.run(options, values)
+        return
+    if options.budget:
+        refuse("--budget", "a series of studies, a file with [[studies]]", str(options.file), "leave --budget out")
+    study = Study(options.file, values)
     options.out = options.out or pathlib.Path(study.values.get("out", f"study-{options.file.stem}"))
     seeds = study.values.get("seeds", 3)
     options.seeds = options.seeds or (",".join(map(str, seeds)) if isinstance(seeds, list) else str(seeds))

@@ -1,7 +1,7 @@
 """Reads the tables of this folder and the recipes of the papers.
 
 tables.tsv     the tables and figures of each paper, the recipes of their rows, and the baseline of each row
-training.tsv   the data and the program of each recipe
+training.tsv   the data, the program and the initial model of each recipe
 scores.tsv     the columns of results of each recipe, or of each data set at --scale small and in ./run compare
 data.tsv       the data sets: script, vocabulary, preparation, splits with labels, tokens of an epoch
 small.tsv      the definition of --scale small: data, body and updates of each recipe
@@ -35,6 +35,12 @@ def read_here(name):
     return read(here / name)
 
 
+def training_length(recipe):
+    """Returns (length, tokens per update) of a recipe PAPER/RECIPE at its own scale, from configs/recipes/training.tsv."""
+    row = next((row for row in read(recipes / "training.tsv") if fnmatch.fnmatch(recipe, row["recipes"])), None)
+    return (row["length"], int(row["tokens per update"])) if row else ("", 0)
+
+
 def matching(name, key):
     """Returns all rows of a table of this folder that have the first pattern in the column `rows` that matches `key`."""
     rows = read_here(name)
@@ -50,8 +56,8 @@ class Table:
     content: str
     patterns: list  # patterns of the recipes of its rows
     baselines: list  # "PATTERN=RECIPE", where * in RECIPE is the text that * in PATTERN matches
-    figure: str  # "", "curves" or "points"
-    command: str  # analysis of trained models that the table shows, or ""
+    figure: str  # "" or "points"
+    analysis: str  # command on the trained models whose table is printed too, or ""
 
     @property
     def title(self):
@@ -92,7 +98,7 @@ def tables_of(paper):
     for row in read_here("tables.tsv"):
         name = row["table"].split("/")
         if name[0] == paper:
-            tables[name[1]] = Table(*name, row["content"], row["recipes"].split(), row["baselines"].split(), row["figure"], row["command"])
+            tables[name[1]] = Table(*name, row["content"], row["recipes"].split(), row["baselines"].split(), row["figure"], row["analysis"])
     return tables
 
 

@@ -11,7 +11,7 @@ import tempfile
 from errors import refuse
 from tables import root
 
-NAMES = ("mh-prep", "mh-train", "mh-finetune", "mh-eval", "mh-convert")
+NAMES = ("mh-prep", "mh-train", "mh-finetune", "mh-eval", "mh-convert", "mh-spectrum", "mh-prune", "mh-swap")
 
 
 def say(text):

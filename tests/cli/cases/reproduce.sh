@@ -12,17 +12,19 @@ reproduce() { expect "$1" env XDG_CACHE_HOME="$PWD/cache" python3 -B configs/exp
 small() { reproduce "$1" --scale small --seeds 2 "${@:2}"; }
 # Without tools, the list has all tables, and the rows of one table with the recipe that `expand` writes.
 PATH=/usr/bin:/bin reproduce 0 --list --scale small
-[ "$(grep -c '^mixhead/' out)" -eq 14 ] || fail "$(cat out)"
+[ "$(grep -c '^mixhead/' out)" -eq 16 ] || fail "$(cat out)"
 grep -q $'^mae/figure3\t3 of 3\tmulti30k\tunmeasured\t0\t' out || fail "$(cat out)"
 PATH=/usr/bin:/bin reproduce 0 --list mixhead table2 --format markdown
-expect_stdout "| vanilla-mixhead-b | mixhead/table2-vanilla-mixhead-b | wikitext2-words | unmeasured | 0 | vanilla |"
+expect_stdout "| vanilla-mixhead-b | mixhead/table2-vanilla-mixhead-b | wikitext2-words | 20000 | unmeasured | 0 | vanilla |"
 [ ! -e runs ] || fail "expected a list without files; found $(find runs)"
 # The first published row that each line of small.tsv applies to builds, and has the small length.
-for recipe in mixhead/table3-baevski-mixhead-b mixhead/table9-length64 skip-cross-head/table5-both fixhead/figure1-baseline-width320 rotation/table5-hard; do
+for recipe in mixhead/table3-baevski-mixhead-b mixhead/table9-length64 skip-cross-head/table5-both fixhead/figure1-baseline-width320 rotation/table5-hard \
+  mae/table7-ftg mae/table7-scratch rotation/figure3-de-en-alphas-without-growth rotation/figure6-de-en-cosine-loss rotation/text-de-en-alphas-decoder-self \
+  mixhead/figure2-heads4-mixhead-a mixhead/text-orthogonal-1e-3-mixhead-b; do
   configs/recipes/expand "$recipe" small > small.toml
   expect 0 mh-train --dry-run --config small.toml --set model.vocabulary_rows=20000
 done
-! configs/recipes/expand mixhead/table5-mnli small > unknown.toml 2> err || fail "expected an error for a recipe without a small form"
+! configs/recipes/expand mixhead/text-long small > unknown.toml 2> err || fail "expected an error for a recipe without a small form"
 expect_stderr "expected a small form in configs/experiments/small.tsv"
 # Data that cannot be made are named, with the script that was expected.
 small 1 mixhead table2 --rows vanilla
@@ -83,18 +85,18 @@ mh-prep vocab -q "$data"/train.* -o joint
 for split in train valid test; do mh-prep translation -q --vocab joint "$data/$split.de" "$data/$split.en" -o "$data/$split.mhs"; done
 if command -v gnuplot > /dev/null; then
   small 0 mae figure3 --seeds 1 --rows base,mae-7
-  grep -q '<svg' runs/mae-figure3-small.svg || fail "expected a picture"
-  grep -q 'mae-7, validation' runs/mae-figure3-small.svg || fail "expected the curves of mae-7"
+  grep -q '<svg' runs/mae-figure3-small-seed1.svg || fail "expected a picture"
+  grep -q $'^mae-7\t1\t' runs/mae-figure3-small-seed1.tsv || fail "expected the losses of mae-7"
   small 1 mae figure3 --rows base --plot curves.txt; expect_stderr "expected a file that ends in .svg, .pdf or .png; found .txt"
 fi
-mkdir no-gnuplot; for tool in mh-prep mh-train mh-finetune mh-eval mh-convert; do ln -s "$(command -v $tool)" no-gnuplot/$tool; done
+mkdir no-gnuplot; for tool in mh-prep mh-train mh-finetune mh-eval mh-convert mh-spectrum mh-prune mh-swap; do ln -s "$(command -v $tool)" no-gnuplot/$tool; done
 python=$(command -v python3)
 expect 1 env PATH="$PWD/no-gnuplot" "$python" -B configs/experiments reproduce mae figure3 --scale small --out runs; expect_stderr "expected gnuplot on the PATH; found none"
 expect 1 env PATH="$PWD/none" "$python" -B configs/experiments reproduce "${rows[@]}" --scale small --out fresh; expect_stderr "expected mh-prep on the PATH; found none"
 # Measured speeds give the hours of the list.
 reproduce 0 --list mixhead table2 --rows vanilla --scale small --measure
 expect_stderr "measures vanilla"
-awk -F '\t' '$1 == "vanilla" && $4 + 0 > 0 { found = 1 } END { exit !found }' out || fail "$(cat out)"
+awk -F '\t' '$1 == "vanilla" && $5 + 0 > 0 { found = 1 } END { exit !found }' out || fail "$(cat out)"
 reproduce 0 --list mixhead table2 --rows vanilla --scale small --measure
 ! grep -q "measures vanilla" err || fail "expected the stored speed; found a second measurement"
 # Misspelt names are refused with the nearest name.
@@ -102,7 +104,6 @@ small 1 mixhed table2; expect_stderr "expected a paper"; expect_stderr "found mi
 small 1 mixhead tabel2; expect_stderr "found tabel2; write table2"
 small 1 mixhead table2 --rows vanila; expect_stderr "found vanila; write vanilla"
 small 1 mixhead; expect_stderr "expected a paper and a table, such as mixhead table2; found mixhead"
-small 1 mixhead figure1; expect_stderr "mh-spectrum --blocks 64"
-small 1 mixhead table5 --rows mnli; expect_stderr "leaves out mnli"; expect_stderr "expected a row that can be trained"
+small 1 mixhead text --rows long; expect_stderr "leaves out long, which has no small form: it joins sentences"; expect_stderr "expected a row that can be trained"
 small 1 mixhead table5 --rows cola; expect_stderr "--init: expected a model, which the runs fine-tune; found none"
 small 1 mixhead table2 --set train.lr; expect_stderr "override: expected KEY=VALUE"

@@ -1,0 +1,41 @@
+# data_scripts/iwslt14-long, iwslt14-wmt and iwslt14-part: long sentences join consecutive pairs, each once; the fractions of the training pairs contain
+# each other; a second call writes nothing again; missing files are named with the script that writes them.
+scripts=$ROOT/data_scripts
+[ -d "$scripts" ] || skip "no data_scripts here"
+[ -n "$(command -v mh-prep || true)" ] || skip "mh-prep is not built"
+mkdir "my iwslt" wmt
+for split in train valid test; do
+  seq 1 60 | awk '{ print "ein wort " $1 }' > "my iwslt/$split.de"
+  seq 1 60 | awk '{ print "a word " $1 " more" }' > "my iwslt/$split.en"
+done
+mh-prep vocab -q --type subword-nmt --merges 50 "my iwslt"/train.* > joint
+for l in de en; do mh-prep vocab -q --type subword-nmt --codes joint "my iwslt/train.$l" > "my iwslt/$l"; done
+mh-prep vocab -q --type subword-nmt --codes joint "my iwslt"/train.?? > wmt/joint.vocab
+
+expect 0 "$scripts/iwslt14-long" long "my iwslt"; expect_stderr "train: 60 pairs joined to"
+tr '\n' ' ' < "my iwslt/train.de" | sed 's/ $//' > words
+tr '\n' ' ' < long/train.de | sed 's/ $//' | cmp - words || fail "$(cat long/train.de)"
+[ "$(wc -l < long/train.de)" -lt 60 ] || fail "expected joined pairs; found $(cat long/train.de)"
+longest() { mh-prep lm -q --vocab "my iwslt/$1" "long/train.$1" | mh-prep cat --ids - | awk 'NF - 1 > n { n = NF - 1 } END { print n }'; }
+for l in de en; do [ "$(longest "$l")" -le 240 ] || fail "expected at most 240 tokens in $l; found $(longest "$l")"; done
+expect 0 "$scripts/iwslt14-long" long "my iwslt"; expect_stderr "train.mhs: present, not written again"
+expect 1 "$scripts/iwslt14-long" long none; expect_stderr "expected the file de in none; found none; run data_scripts/iwslt14 'none' de-en"
+expect 2 "$scripts/iwslt14-long" long
+
+expect 0 "$scripts/iwslt14-wmt" transfer "my iwslt" wmt; expect_stderr "train-5.mhs: 3 of 60 pairs"
+sort transfer/drawn | cmp - <(paste "my iwslt"/train.en "my iwslt"/train.de | sort) || fail "expected each pair once"
+mh-prep cat transfer/train-5.mhs > small; mh-prep cat transfer/train-75.mhs > large
+head -n "$(wc -l < small)" large | cmp - small || fail "expected the smaller fraction at the start of the larger one"
+[ "$(mh-prep info transfer/valid-5.mhs | sed -n 's/^records\t//p')" = 60 ] || fail "expected the whole validation set beside a fraction"
+expect 1 "$scripts/iwslt14-wmt" transfer "my iwslt" none; expect_stderr "expected the vocabulary none; found none; run data_scripts/wmt14-en-de 'none' ARCHIVE"
+expect 1 "$scripts/iwslt14-wmt" transfer none wmt; expect_stderr "expected the file train.en in none"
+
+expect 0 "$scripts/iwslt14-part" part wmt/joint.vocab "my iwslt"
+cat part/train.de part/valid.de | cmp - "my iwslt/valid.de"
+[ "$(mh-prep info part/train.mhs | sed -n 's/^records\t//p')" = 30 ] || fail "expected 30 pairs; found $(mh-prep info part/train.mhs)"
+expect 1 "$scripts/iwslt14-part" part none; expect_stderr "expected the vocabulary none; found none; run data_scripts/multi30k 'none'"
+data=${MH_DATA:-$ROOT/../shared/data}
+if [ -f "$data/iwslt14/valid.de.zst" ]; then
+  expect 0 env MH_DATA="$data" "$scripts/iwslt14-part" mirrored wmt/joint.vocab
+  [ "$(wc -l < mirrored/train.de) $(wc -l < mirrored/valid.en) $(wc -l < mirrored/test.en)" = "6283 1000 1000" ] || fail "$(wc -l mirrored/*)"
+fi
