@@ -21,11 +21,11 @@ inline constexpr std::array kMetadataKeys{
                 "Vocabulary file of the encoder, in base64, if encoder and decoder have different vocabularies."},
     MetadataKey{kSourceFingerprintKey, "Fingerprint of the vocabulary in multihead.source_tokenizer."},
     MetadataKey{kChecksumsKey, "Checksums of the tensors and of the header, a JSON object."},
-    MetadataKey{
-        kOriginKey,
-        "How mh-convert(1) made the file: a JSON array of the steps in order, {\"average\": [file names]}, "
-        "{\"fold\": [layer names]} or {\"huggingface\": folder, \"model_type\": architecture}. Only in files of "
-        "mh-convert, and in the files of a training run that started from such a file."},
+    MetadataKey{kOriginKey,
+                "How mh-convert(1) made the file: a JSON array of the steps in order, {\"average\": [file names]}, "
+                "{\"fold\": [layer names]}, {\"head_size\": size} or {\"huggingface\": folder, \"model_type\": "
+                "architecture}. Only in files of "
+                "mh-convert, and in the files of a training run that started from such a file."},
     MetadataKey{
         kHuggingFaceKey,
         "Parts of the Hugging Face folder that a conversion back writes, such as generation_config.json and the "

@@ -199,7 +199,7 @@ LISTS = [
              columns_of_metrics),
     NameList("mh-spectrum.1", "column of --curves", words(".It Fl -curves Ar file"), lambda _: heading("tools/spectrum/rows.cpp"), is_exact=False),
     NameList("mh-swap.1", "column", marked("Li", ".Ss Choice of heads", ".Ss report"), lambda _: columns("tools/swap/*.cpp", SCORING)),
-    NameList("mh-train.1", "property of the dry run", marked("Li", ".It Fl -dry-run", ".It Fl -processes Ar n"), lambda _: columns("tools/common/train_setup.cpp")),
+    NameList("mh-train.1", "property of the dry run", marked("Li", ".It Fl -dry-run", ".It Fl -processes Ar n"), lambda _: columns("tools/common/train_setup.cpp", "lib/train/procedures/skip_retain.cpp")),
     NameList("mh-train.1", "key of the log", marked("Li", ".Sh LOG"),
              lambda _: columns("lib/train/trainer.cpp", "lib/train/progress_log.cpp", "lib/train/validation.cpp", "lib/train/model_selection.cpp") |
              names(r'"(swapped|undone)"', "lib/train/procedures/head_rotation.cpp"), lambda _: {"valid_"}),

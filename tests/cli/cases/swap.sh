@@ -173,7 +173,7 @@ for text in "decoder.self, cosine distance of heads" "decoder.self, Euclidean di
 done
 ! grep -qF "once.safetensors, before mixing" heads.svg || fail "expected one curve for a model without alphas"
 expect 0 mh-swap report -q --plot - $m t.mhs
-expect_stdout "mean of pairs of heads"
+expect_stdout "decoder.self, cosine distance of heads"
 ! grep -q cosine_change out || fail "expected no table with a plot in the terminal"
 expect_refused 2 "--plot -, which replaces the table" report --plot - --format json $m t.mhs
 expect_refused 2 ".svg, .png or .pdf" report --plot x $m t.mhs
