@@ -36,21 +36,8 @@ golden_record clean-pairs
 rm marked plain short latin three
 expect_files s t
 
-# IWSLT14: text, vocabularies and names of files as data_scripts/iwslt14 makes them.
+# The cases data_iwslt14 and data_iwslt14_parts test the scripts of IWSLT14.
 print_commands Translation 'data_scripts.iwslt14' 'mh-eval bleu out.en' | grep -q 'iwslt14/test.mhs' || fail "the page has no route for IWSLT14"
-mkdir iwslt; cd iwslt || exit
-make_text 100 | sed 's/^ *//; s/ *$//; s/w1/an \&apos;s/g; s/w/lower/g' > train.en
-awk '{ gsub("lower", "niedriger"); print }' train.en > train.de
-mh-prep vocab -q --type subword-nmt --merges 30 train.de train.en > joint
-for l in de en; do mh-prep vocab -q --type subword-nmt --codes joint train.$l > $l; done
-# Long sentences: consecutive pairs are joined while source and target have at most 60 pieces (240 in the recipe).
-sed -n 's/^#   //p' "$ROOT/configs/recipes/base/iwslt14-long.toml" | sed 's/> 240/> 60/' > long-route
-bash -euo pipefail long-route 2> log || fail "the commands for long sentences failed: $(cat log)"
-! grep -q '@@' long || fail "the joined text contains pieces"
-[ "$(cut -f 1 long | tr ' ' '\n' | sort)" = "$(tr ' ' '\n' < train.de | sort)" ] || fail "words are lost"
-cut -f 1 long > long.de
-[ "$(wc -l < long)" -lt "$(wc -l < train.de)" ] && print_pieces de long.de | awk 'NF > 60 { exit 1 }' || fail "expected fewer and longer sentences, of at most 60 pieces"
-cd ..
 
 # WMT14: an archive of segmented text. Undoing the segmentation and segmenting again gives the same pieces.
 mkdir wmt; cd wmt || exit
