@@ -135,7 +135,7 @@ TEST_CASE("a schedule with a restart equals two runs of BERT's schedule, one aft
     CHECK(learning_rate(options, lengths, num_completed) == rounding::within(rate, rounding::fp64_bound(4, 1e-4)));
 }
 
-TEST_CASE("with a restart, each part of any schedule equals the schedule of a run of its length") {
+TEST_CASE("with a restart, the first and the second schedule equal those of two runs of their lengths") {
   for (const char* rule : {"constant", "inverse-sqrt", "linear", "cosine", "cyclic-cosine"}) {
     TrainOptions options = train_options(rule, 0.5, 1e-3, 1e-2);
     const int64_t period = std::string(rule) == "cyclic-cosine" ? 4 : 0;
