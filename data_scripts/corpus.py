@@ -77,7 +77,7 @@ def wanted_sums(text):
     sums = [item.partition(":")[::2] for item in text.split(",") if item]
     for kind, value in sums:
         if kind not in ("sha256", "sha1", "md5", "bytes") or not value:
-            raise Fault(f"expected sums of the kinds sha256, sha1, md5 and bytes; found {kind}:{value}; correct the script")
+            raise Fault(f"expected checksums sha256, sha1 or md5, or sizes in bytes; found {kind}:{value}; correct the script")
     return sums
 
 
@@ -209,7 +209,7 @@ def archive(path, sum_text, mirror, url):
     mirrored = next((file for file in (os.path.join(data, mirror), os.path.join(data, mirror + ".zst")) if data and mirror and os.path.isfile(file)), "")
     fetch_archive(path, sums, mirrored, url)
     if not sums:
-        log(f"{os.path.basename(path)}: sha256 {actual_sum(path, 'sha256')}, without a published sum to compare with")
+        log(f"{os.path.basename(path)}: sha256 {actual_sum(path, 'sha256')}, without a published checksum to compare with")
 
 
 # Members of archives ----------------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Functions that download files and archives of public corpora and verify their sums. The scripts of this folder source this file.
 #
-# Tests set MH_TEST_SUMS=none, so that the scripts read small made archives: no published sum is compared, and counts that differ are no error.
+# Tests set MH_TEST_SUMS=none, so that the scripts read small made archives: no published checksum is compared, and counts that differ are no error.
 
 trap 'rm -f "${corpus_part:-}"' EXIT
 

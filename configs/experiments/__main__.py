@@ -1,7 +1,7 @@
 """usage: configs/experiments compare|reproduce|study|expand ...
 
-Runs experiments: rows x seeds x overrides, each run once, with a table, a picture and a footer that repeats them. `expand PAPER/RECIPE`
-prints the small form of a recipe, for configs/recipes/expand.
+Runs every row with every seed and set of overrides once, prints a table of the results with the commands of the rows below it, and draws
+pictures. `expand PAPER/RECIPE` prints the small form of a recipe, for configs/recipes/expand.
 """
 import sys
 
@@ -23,10 +23,10 @@ def main():
         print(f"experiments: error: {refusal}", file=sys.stderr)
         status = 1
     except KeyboardInterrupt:
-        print("experiments: stopped; the same command goes on from the last checkpoint", file=sys.stderr)
+        print("experiments: stopped; the same command continues from the last checkpoint", file=sys.stderr)
         status = 130
     except OSError as error:
-        print(f"experiments: error: {error.filename or 'a file'}: expected to read or write it; found: {error.strerror or error}; make room, or correct the path",
+        print(f"experiments: error: {error.filename or 'files'}: expected a readable or writable file; found: {error.strerror or error}; free disk space, or correct the path",
               file=sys.stderr)
         status = 1
     sys.exit(status)

@@ -12,7 +12,7 @@ from report import latex, markdown, tsv
 from runs import average, file_checksum, quoted
 from tools import call, say, write_atomically
 
-MAX_ROWS = 500  # rows of an analysis that are printed; the file has all of them
+MAX_ROWS = 500  # maximum number of rows of an analysis that are printed; its files have all rows
 WORDS = {"MODELS", "MODEL", "AVERAGE", "LOGS"}
 
 
@@ -47,7 +47,7 @@ class Call:
             output = call(self.words, stdout=subprocess.PIPE).decode()
             lines = [line.split("\t") for line in output.splitlines()]
             if len(lines) < 2 or any(len(line) != len(lines[0]) for line in lines):
-                refuse(self.printed(), "a table with a heading", output[:80] or "no output", "repeat the command, which goes on from here")
+                refuse(self.printed(), "a table with a heading", output[:80] or "no output", "repeat the command, which continues from here")
             lines = self.named(lines)
             write_atomically(self.result, f"# {self.checksum()}\n" + "".join("\t".join(line) + "\n" for line in lines))
         return lines
@@ -123,7 +123,7 @@ class Analysis:
         if not lines:
             return
         if len(lines) > MAX_ROWS:
-            footer.append(f"analysis: {len(lines) - 1} rows, which only the files have")
+            footer.append(f"analysis: {len(lines) - 1} rows, more than the {MAX_ROWS} that are printed; the files have all rows")
             lines = lines[:1]
         sys.stdout.write("\n" + {"tsv": tsv, "markdown": markdown, "latex": latex}[options.format](lines, footer))
         sys.stdout.flush()

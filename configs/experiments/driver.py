@@ -1,4 +1,4 @@
-"""Options that all commands share, and the one way from rows to a table."""
+"""Options that all commands share, and the steps from rows to a table."""
 import argparse
 import dataclasses
 import pathlib
@@ -16,7 +16,7 @@ FORMATS = ("tsv", "markdown", "latex")
 
 def parser_of(command, description, epilog=None):
     parser = argparse.ArgumentParser(prog=f"./run {command}", description=description, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", help="number of runs per row, with seeds 1, 2, ..., or a list such as 1,4,7, of one seed 4, with the comma [3]")
+    parser.add_argument("--seeds", help="number of runs per row, with seeds 1, 2, ..., or a list of seeds such as 1,4,7; a list of one seed ends with a comma, such as 4, [3]")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help="value of a configuration key in all rows; repeatable")
     parser.add_argument("--grid", dest="grids", action="append", default=[], metavar="KEY=VALUE,VALUE...",
                         help="a row for each value of a key; repeatable: a row for each combination")
@@ -27,8 +27,8 @@ def parser_of(command, description, epilog=None):
     parser.add_argument("--format", choices=FORMATS, default="tsv", help="format of the table [tsv]")
     parser.add_argument("--plot", type=pathlib.Path, metavar="FILE", help="picture of the results: .svg, .pdf or .png")
     parser.add_argument("--baseline", help="row that all rows are compared with")
-    parser.add_argument("--print", dest="prints", action="store_true", help="print the commands, one run a line, instead of running them")
-    parser.add_argument("--job", type=int, metavar="N", help="run only line N of --print, counted from 1, and print no table; for arrays of jobs")
+    parser.add_argument("--print", dest="prints", action="store_true", help="print the commands, a line for each run, instead of running them")
+    parser.add_argument("--job", type=int, metavar="N", help="run only line N of --print, counted from 1, and print no table; for job arrays")
     parser.add_argument("--table", dest="tabulates", action="store_true", help="print the table of the finished runs without running others")
     return parser
 

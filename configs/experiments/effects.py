@@ -1,7 +1,7 @@
-"""Tells differences from chance: the distribution of differences under no effect, p values, and Holm's correction.
+"""Tests the significance of differences between rows: null distribution, p values, and Holm's correction.
 
-Under no effect a row and its baseline are two draws of one method, so runs of the baseline alone, with different seeds, have the distribution
-of their difference: the mean of num_seeds runs minus the mean of num_seeds other runs, for all choices of the runs.
+Under the null hypothesis the runs of a row and of its baseline have one distribution, so runs of the baseline alone, with different seeds, give
+the null distribution of their difference: the mean of num_seeds runs minus the mean of num_seeds other runs, for all choices of the runs.
 """
 import itertools
 import math
@@ -22,7 +22,7 @@ def null_distribution(scores, num_seeds):
 
 
 def p_value(null, difference):
-    """Returns the two-sided p value (k + 1) / (n + 1), where k of the n differences under no effect are at least as large as the difference."""
+    """Returns the two-sided p value (k + 1) / (n + 1), where k of the n differences of the null distribution are at least as large as the difference."""
     limit = abs(difference) * (1 - TOLERANCE)
     return (sum(abs(other) >= limit for other in null) + 1) / (len(null) + 1)
 
@@ -46,7 +46,7 @@ def holm(p_values, level):
 
 
 def band(null, threshold):
-    """Returns the largest |difference| whose p value is above the threshold; differences outside the band are rejected. Infinity: none can be."""
+    """Returns the largest |difference| whose p value is above the threshold; differences outside the band are rejected. Infinity: no difference is rejected."""
     sizes = sorted(map(abs, null), reverse=True)
     count = math.floor(threshold * (len(null) + 1) * (1 + TOLERANCE)) - 1  # number of differences that may be at least as large
     return math.inf if count < 0 else sizes[count] if count < len(sizes) else 0.0

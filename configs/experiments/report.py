@@ -28,7 +28,7 @@ def direction(row, baseline, found):
 
 
 class Report:
-    """The table of a study. results: {row name: [Result]}; small: the published figures belong to other data and sizes."""
+    """The table of a study. results: {row name: [Result]}; small: the published numbers belong to other data and sizes."""
 
     def __init__(self, rows, results, small):
         self.rows = [row for row in rows if results.get(row.name)]

@@ -1,14 +1,14 @@
 """Reproduces a table or figure of a paper: data, training, scoring by the protocol of the table, and the table.
 
     ./run reproduce --list                            # the tables and figures of the papers
-    ./run reproduce --list mixhead table2             # the rows of one
+    ./run reproduce --list mixhead table2             # the rows of one table
     ./run reproduce mixhead table2 --rows vanilla,vanilla-mixhead-b --scale small
     ./run reproduce mae figure3 --scale small --format markdown
 
 --scale paper trains the recipes of configs/recipes/ unchanged. --scale small trains the recipes with the data, bodies and lengths of
-configs/experiments/small.tsv; the published figures then belong to other data and another size, so the table compares only the
-directions of differences. A figure is also drawn to OUT/PAPER-FIGURE-SCALE.svg. A table of an analysis, such as spectra, runs its command
-on the trained models, prints its results, and writes them to OUT/PAPER-TABLE-SCALE-*.tsv; its pictures have a name with the seed. A row
+configs/experiments/small.tsv; the published numbers then belong to other data and another size, so the table compares only the
+directions of differences. A figure is also drawn to OUT/PAPER-FIGURE-SCALE.svg. If a table has an analysis, such as singular values, its command
+reads the trained models; the results are printed and written to OUT/PAPER-TABLE-SCALE-*.tsv, and pictures have a name with the seed. A row
 that starts from the model of another row, such as fine-tuning, trains that row first. Finished runs are not repeated, stopped runs are resumed.
 The hours of --list are those of one seed on this machine: --measure trains each listed recipe for 3 updates of generated text and stores
 its speed.

@@ -1,4 +1,4 @@
-"""Plans rows x seeds, runs what is missing, resumes what was stopped, and scores the models."""
+"""Runs the missing runs of all rows and seeds, resumes stopped runs, and scores the models."""
 import dataclasses
 import functools
 import hashlib
@@ -135,7 +135,7 @@ class Job:
             return Result(self.seed, values["parameters"], values["seconds"], values["scores"], values["tools"], values["commit"], values["checksums"],
                           self.log)
         except (ValueError, KeyError, TypeError):
-            return refuse(file, "the result of a run", "another content", "remove the file; the same command then scores the run again")
+            return refuse(file, "the result of a run", "other content", "remove the file; the same command then scores the run again")
 
     def run(self, tools):
         """Trains to the end, resuming a stopped run, scores the model, and returns the result."""

@@ -1,4 +1,4 @@
-"""Runs a series of studies with a budget of machine time, and tells the differences of their rows from chance.
+"""Runs a series of studies with a budget of machine time, and tests which differences between their rows are significant.
 
 Keys of the file beside those of ./run study:
 
@@ -8,10 +8,10 @@ Keys of the file beside those of ./run study:
     [[studies.trends]]  name, rows            # slope of the differences of rows to their baselines over log2 of a number: { ROW = NUMBER }
 
 The row `null` has null_seeds seeds, all others have `seeds` seeds. The differences of the means of disjoint sets of `seeds` runs of the row `null` are the
-distribution of a difference under no effect (effects.py). Differences of a study that are outside their band by Holm's correction get fresh_seeds new
-seeds, for the row and its baseline. A difference is found if the fresh seeds alone have the same sign and their 95% interval of Student's t excludes 0;
-the table reports their mean, since the first seeds selected the difference. Comparisons without all their runs count in Holm's correction with a p value
-of 1, so results do not change the meaning of later ones.
+null distribution of a difference (effects.py). A difference is outside its band if it is significant after Holm's correction for the study; its row and
+baseline then get fresh_seeds new seeds. A difference is found if the fresh seeds alone have the same sign and their 95% interval of Student's t excludes
+0; the table reports the mean of the fresh seeds, since the first seeds selected the difference. A comparison without all its runs counts in Holm's
+correction with a p value of 1, so that the number of comparisons does not depend on the budget.
 
 The variance of ten runs is itself uncertain, so the band selects and the fresh seeds decide.
 
@@ -302,8 +302,8 @@ def run(options, values):
                 print(job.printed())
         return
     if not options.tabulates:
-        notes = ["fresh seeds: of the differences outside their bands, known after the first seeds",
-                 f"spent: {ledger.spent() / 3600:.2f} of {budget / 3600:.2f} hours; the same command goes on where it stopped"]
+        notes = ["fresh seeds: for the differences outside their bands, which are known after the first seeds",
+                 f"spent: {ledger.spent() / 3600:.2f} of {budget / 3600:.2f} hours; the same command continues where it stopped"]
         write(plan(parts, ledger, budget), options, notes)
         tools = copy_tools(options.out / "tools")
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the time of the stopped run is written
@@ -312,10 +312,10 @@ def run(options, values):
                 break
         print()
     heading = ["study", "row", "compared with", "measure", "mean", "difference", "band", "p", "Holm", "fresh", "low", "high", "result"]
-    footer = [f"difference: mean of {numbers['seeds']} seeds minus the same of the compared row; band: differences within ± band are no evidence at the level "
-              f"{numbers['level']:g} by Holm's correction for the comparisons of the study",
-              f"p: from the differences under no effect of {numbers['null_seeds']} seeds of " + ", ".join(f"{part.name}/{part.null}" for part in parts),
-              f"fresh, low, high: mean of {numbers['fresh_seeds']} fresh seeds and its 95% interval of Student's t; found: same sign, without 0",
+    footer = [f"difference: mean of {numbers['seeds']} seeds minus the same of the compared row; band: differences within ± band are not significant at the level "
+              f"{numbers['level']:g} after Holm's correction for the comparisons of the study",
+              f"p: from the null distribution, the differences between {numbers['null_seeds']} seeds of " + ", ".join(f"{part.name}/{part.null}" for part in parts),
+              f"fresh, low, high: mean of {numbers['fresh_seeds']} fresh seeds and its 95% interval of Student's t; found: the mean has the sign of the difference, and the interval excludes 0",
               "trend: slope of the differences over log2 of the number",
               f"configurations: commit {commit()}; spent: {ledger.spent() / 3600:.2f} of {budget / 3600:.2f} hours; runs: {options.out}"]
     footer += [f"not run: {part.name}, {name}: {left} of {total} runs" for part in parts for name, left, total in missing_runs(part) if left]

@@ -15,7 +15,7 @@ from configurations import fingerprint, text_of
 from errors import refuse
 from tools import say, write_atomically
 
-UPDATES = 3  # the fastest counts, since the first one allocates memory and other programs may run
+UPDATES = 3  # the fastest update counts, since the first update allocates memory and other programs may run
 MAX_TOKENS = 1024  # tokens per measured update, unless a sequence is longer
 
 
@@ -29,7 +29,7 @@ def read_cache():
     except FileNotFoundError:
         return {}
     except ValueError:
-        return refuse(cache_file(), "measured speeds in JSON", "another content", "remove the file, and measure again with --measure")
+        return refuse(cache_file(), "measured speeds in JSON", "other content", "remove the file, and measure again with --measure")
 
 
 def processor():
@@ -86,7 +86,7 @@ def hours(row):
 
 
 def make_texts(folder, num_words, documents):
-    """Writes three texts: all words, and random words of falling frequency for training and, 20 sentences, for validation."""
+    """Writes three texts: `words` has each word once; `train` and `valid` have 1,500 and 20 sentences of words with falling frequencies."""
     generator = random.Random(1)
     def sentence(index):
         words = " ".join(f"w{int(num_words ** generator.random()) - 1}" for _ in range(12))

@@ -1,4 +1,4 @@
-"""Runs a study of one's own: the rows, seeds and overrides of a TOML file.
+"""Runs a study: the rows, seeds and overrides that a TOML file lists.
 
     ./run study FILE.toml
 
@@ -36,8 +36,8 @@ Finished runs are not repeated, stopped runs are resumed. The options below take
 A file with [[studies]] is a series of studies with a budget of machine time and a test of each difference; its name is enough for the
 series of this checkout, configs/experiments/studies/NAME.toml:
 
-    ./run study open --budget 12h          # prints the order and the estimated hours, and stops at the budget; the same command goes on
-    ./run study open --table               # the table of what has been run
+    ./run study open --budget 12h          # prints the order and the estimated hours, and stops at the budget; the same command continues
+    ./run study open --table               # the table of the finished runs
 
 series.py and the file describe the keys and the statistics.
 """
@@ -191,7 +191,7 @@ def toml_value(value):
 def main(arguments):
     parser = parser_of("study", __doc__)
     parser.add_argument("file", type=pathlib.Path, metavar="FILE.toml", help="the study, or the name of a series of this checkout, such as open")
-    parser.add_argument("--budget", help="of a series: hours of machine time in all, such as 12h or 90m [12h]")
+    parser.add_argument("--budget", help="of a series: maximum machine time of all runs, such as 12h or 90m [12h]")
     options = parser.parse_args(arguments)
     series_file = pathlib.Path(__file__).resolve().parent / f"studies/{options.file}.toml"
     if not options.file.is_file() and series_file.is_file():

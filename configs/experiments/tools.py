@@ -22,7 +22,7 @@ def call(command, **options):
     """Runs a command and returns its standard output if `options` captures it."""
     process = subprocess.run([str(part) for part in command], check=False, **options)
     if process.returncode != 0:
-        refuse(shlex.join(map(str, command)), "exit status 0", f"exit status {process.returncode}", "correct the cause above, then repeat the command, which goes on from here")
+        refuse(shlex.join(map(str, command)), "exit status 0", f"exit status {process.returncode}", "correct the cause above, then repeat the command, which continues from here")
     return process.stdout
 
 
@@ -80,4 +80,4 @@ def write_atomically(path, text):
         part.replace(path)
     except OSError as error:
         part.unlink(missing_ok=True)
-        refuse(path, "to write the file", error.strerror, "make room, or choose another --out")
+        refuse(path, "a writable file", error.strerror, "free disk space, or choose another --out")

@@ -1,4 +1,4 @@
-// Builds the model with larger heads and copies its parameters, with zeros.
+// Builds the model with larger heads and copies the parameters into it, padded with zeros.
 #include "analysis/pad_heads.h"
 
 #include <ATen/ops/zeros.h>

@@ -1,5 +1,6 @@
-// Pads the heads of a model with zeros to a larger head size without a change of its outputs: the embedding of
-// multi-head attention in Fixhead (Bhojanapalli et al. 2020), whose heads have any size.
+// Pads the heads of a model with zeros to a larger head size without a change of its outputs. Fixhead (Bhojanapalli et
+// al. 2020), which chooses the head size independently of width and number of heads, shows in this way that multi-head
+// attention with a smaller head size is a special case of it.
 //
 // For the padded head size N, each head's columns of W^Q, W^K, W^V and their biases get zeros up to N, and so do the
 // rows of W^O, so that q · k and Σ_i Z_i W^O_i keep their terms. The paper multiplies W^Q by √(N / dk), since its

@@ -6,8 +6,9 @@
 //   soft      pairs layer i with layer L - 1 - i, for i = 0 … t_max - 1, and swaps the k least important heads of one
 //             layer with the k least important heads of the other layer, rank by rank. t_max is at most ⌊L/2⌋;
 //             t_max = 0 means ⌊L/2⌋. With an odd number of layers the middle layer has no partner
-//   in-layer  ranks the heads of each layer and pairs as `hard` within the layer, k pairs in each layer. The paper
-//             swaps the first heads of a layer with its last heads, which the mode manual of training does
+//   in-layer  ranks the heads of each layer and pairs them within the layer as `hard` does, k pairs in each layer. The
+//             paper's example swaps the first heads of a layer with its last heads, whatever their importance; in
+//             training, the mode manual does this
 //   random    k disjoint pairs, drawn uniformly
 //
 // `released` is the variant of `soft` in the published code: in each of the k outermost pairs of layers, the 4 least

@@ -72,7 +72,7 @@ struct ScoringOptions {
   int64_t memory = -1;
   int64_t streams = 0;
   int64_t batch = 0;
-  TextRows text_rows = TextRows::blocks;  // not in describe(): other tools than mh-eval score blocks
+  TextRows text_rows = TextRows::blocks;  // not in describe(): all tools but mh-eval score blocks
   SampleOptions sample;                   // not in describe(): tools that support samples call sample.describe()
   bool has_independent_rows = false;  // whether rows are independent (protocol "sentences"); set by Corpus::resolve()
   bool has_begin_token = false;       // text: whether the vocabulary has a begin token; set by Corpus::resolve()

@@ -83,7 +83,7 @@ class SentenceStreamBatches : public Batches {
   Batch load(int64_t update, const MicroBatch& micro_batch) override {
     const int64_t width = options_.sequence_length;
     const auto& rows = rows_of(update);
-    // A batch of empty rows, that is, of padding, which the parts of the rows replace.
+    // The batch begins as padding only; the loop copies the parts of each row over it.
     Batch batch = load_rows(text_, std::vector<Row>(static_cast<size_t>(micro_batch.num_rows)), width);
     auto* input_data = batch.input.tokens.mutable_data_ptr<int64_t>();
     auto* target_data = batch.targets.mutable_data_ptr<int64_t>();

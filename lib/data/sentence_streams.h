@@ -1,8 +1,8 @@
 // The sentences of a text in the order in which training with train.batch.order = sentence-streams reads them: the
 // order of the code of Transformer-XL for LM1B. A sentence ends with an end-of-line token, or with the text. In each
 // epoch all sentences are shuffled by (seed, epoch) into one queue. Every update fills row 0, then row 1, …, with n
-// tokens: the rest of the sentence in which the same row of the previous update ended, then the next sentences of the
-// queue. The memory of a row thus holds the preceding tokens.
+// tokens: the remaining tokens of the sentence in which this row ended in the previous update, then the next sentences
+// of the queue. The memory of a row thus holds the preceding tokens.
 //
 // An epoch has max(1, ⌊N / (B n)⌋) updates (N tokens, B rows of n tokens), whatever the shuffled order. In its last
 // updates the queue may be empty; a row is then shorter than n tokens, and padded. The code of Transformer-XL reads the
@@ -40,7 +40,7 @@ class SentenceStreams {
   int64_t num_steps_ = 0;       // number of updates of the epoch that fill_rows() has filled
   std::vector<int64_t> order_;  // indices of the sentences in the shuffled order of epoch_
   size_t next_sentence_ = 0;    // index in order_ of the next sentence of the queue
-  std::vector<Row> rests_;      // rest of the current sentence of each row
+  std::vector<Row> rests_;      // tokens of each row's current sentence that no update has read yet
   std::vector<Parts> rows_;     // rows of update num_steps_ - 1
 };
 

@@ -38,7 +38,8 @@ constexpr milliseconds kAnswerMargin{2000};
 // Maximum time for which rank 0 serves the store after an error, so that the other processes can read why the job
 // cannot start.
 constexpr milliseconds kRefusalWait{5000};
-constexpr const char* kNoAnswer = "no answer";  // of the key-value store within the time limit
+// What an error reports as found if the key-value store does not answer within the time limit.
+constexpr const char* kNoAnswer = "no answer";
 
 // The properties of a process that the process writes to the store.
 struct ProcessDescription {

@@ -46,7 +46,7 @@ class CurveReader {
     if (points_.empty())
       refuse_input(name_, "a loss, a score or another logged value", "no line with a value",
                    "name the log of a run that has completed an update");
-    // Update and tokens of the last training line before the points from `first` on, which have no number of tokens.
+    // Update and tokens of the last point with a number of tokens. `first`: index of the first point after it.
     double last_update = 0, last_tokens = 0;
     size_t first = 0;
     for (size_t i = 0; i < points_.size(); ++i) {

@@ -30,7 +30,7 @@ struct LogPoint {
 
 // Returns the values of training and validation in the log `text`, a point for each update that has any, in the order
 // of the log. Leaves out the lines about starts of the program, procedures and returns to earlier weights, and values
-// that are no numbers: lists, objects and true/false. Warns about a last line that is truncated, such as after a full
+// other than numbers: lists, objects and true/false. Warns about a last line that is truncated, such as after a full
 // disk, and leaves it out. Throws Error(input), with `name` and the number of the line, for a line that is not a JSON
 // object, or has no update or a text in place of a number; with `name` for a log without values.
 std::vector<LogPoint> read_curves(const std::string& text, const std::string& name);

@@ -1,6 +1,6 @@
 // Paired tests of the difference between the scores of several systems on the same sentences, with the definitions of
-// sacrebleu 2.6.0 (Koehn 2004; Riezler and Maxwell 2005). The first system is the baseline. In each of N draws, all
-// systems have the same sentences and the same swaps. With d = |score of the system - score of the baseline|:
+// sacrebleu 2.6.0 (Koehn 2004; Riezler and Maxwell 2005). The first system is the baseline. Each of N draws uses the
+// same sentences and the same swaps for all systems. With d = |score of the system - score of the baseline|:
 //
 //   paired bootstrap resampling          a draw takes as many sentences as the corpus has, with replacement;
 //     x_i = |score_i of the system - score_i of the baseline|,   p = (1 + number of i with x_i - mean(x) > d) / (N + 1)
@@ -72,7 +72,7 @@ std::vector<SystemComparison> compare_systems(const std::vector<std::vector<Stat
     for (size_t system = 0; system < num_systems; ++system) resampled_scores[system].push_back(score(sums[system]));
 
     RandomSequence swap(swap_stream, static_cast<uint32_t>(draw));
-    // By system: sums of the outputs at the baseline's place, and at the system's place.
+    // For each system: sums over the outputs assigned to the baseline, and over those assigned to the system.
     std::vector<Statistics> first_sums(num_systems), second_sums(num_systems);
     uint32_t bits = 0;
     for (size_t sentence = 0; sentence < num_sentences; ++sentence, bits >>= 1) {

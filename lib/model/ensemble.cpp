@@ -137,12 +137,12 @@ constexpr const char* kSameVocabularyAdvice = "make an ensemble of models that w
 // Throws Error(usage) unless a member is a translation model.
 void require_translation_model(const std::string& name, const LanguageModel& model) {
   if (!model.has_encoder())
-    refuse_usage(name, "a translation model, as every member of an ensemble", "a model of single texts",
-                 "leave the model out");
+    refuse_usage(name, "a translation model, since an ensemble consists of translation models",
+                 "a model without an encoder-decoder backbone", "leave the model out");
 }
 
-// Throws Error(input) if the tokenizers of a member differ from the tokenizers of the first member. `role`: the
-// vocabulary, for the message.
+// Throws Error(input) if a tokenizer of a member differs from that of the first member. `role`: "source" or "target",
+// for the message.
 void require_same_tokenizer(const std::string& role, const LoadedModel& first, const text::Tokenizer& first_tokenizer,
                             const LoadedModel& member, const text::Tokenizer& member_tokenizer) {
   const std::string expected = first_tokenizer.fingerprint(), found = member_tokenizer.fingerprint();
@@ -173,7 +173,7 @@ std::unique_ptr<LanguageModel> make_ensemble(std::vector<EnsembleMember> members
 
 LoadedModel ensemble_of(std::vector<LoadedModel> models) {
   if (models.size() == 1) return std::move(models.front());
-  // Before the vocabularies, since another vocabulary would not make the member a translation model.
+  // This check precedes that of the vocabularies, since a model with the expected vocabulary would still be refused.
   for (const LoadedModel& model : models) require_translation_model(model.name, *model.model);
   LoadedModel first = std::move(models.front());
   std::vector<std::string> names{first.name};

@@ -24,9 +24,10 @@ struct EnsembleMember {
   int64_t width;                         // size d of its hidden states (model.width)
 };
 
-// Returns the ensemble of at least one member. Its parameters() are the parameters of the first member, and loss(),
-// which only training needs, throws std::logic_error. Throws Error(usage) for a member that is no translation model,
-// and Error(input) for members with different numbers of vocabulary entries or different start tokens.
+// Returns the ensemble of the members, of which there is at least one. Its parameters() are the parameters of the first
+// member, and loss(), which only training needs, throws std::logic_error. Throws Error(usage) for a member that is not
+// a translation model, and Error(input) for members with different numbers of vocabulary entries or different start
+// tokens.
 std::unique_ptr<LanguageModel> make_ensemble(std::vector<EnsembleMember> members);
 
 // Returns the ensemble of loaded models, with the names of all members, joined by "+", and with the configuration and

@@ -32,7 +32,7 @@ struct LoadedModel {
   // Other parts of this folder, such as generation_config.json (huggingface::read_companions()); "": none.
   std::string huggingface_companions = {};
   std::shared_ptr<const MappedFile> mapped_file = {};  // file of which parameters may be mapped pages; null: none
-  // Files of which parameters of the further members of an ensemble are mapped pages (model/ensemble.h).
+  // Files of which parameters of the other members of an ensemble are mapped pages (model/ensemble.h).
   std::vector<std::shared_ptr<const MappedFile>> member_files = {};
   // Throws Error(input) if another program has changed a file of which parameters are mapped pages
   // (MappedFile::require_unchanged()). Tools call this function before they report results of the model.

@@ -100,13 +100,14 @@ struct ScheduleOptions {
             "of the cycle before it; below 1: the rates shrink; 1: all cycles have the same rates",
             positive())
         .changeable();
-    f.field("restart", restart,
-            "start of a second run of the schedule, such as 450000u: the first schedule ends there, and the second "
-            "schedule reaches from there to the end of the schedule, with a warm-up of train.schedule.restart_warmup; "
-            "0u: one schedule")
+    f.field(
+         "restart", restart,
+         "length of a first schedule, such as 450000u, after which a second schedule begins; the second schedule has "
+         "the warm-up train.schedule.restart_warmup and takes the rest of train.schedule.length; 0u: one schedule")
         .changeable();
     f.field("restart_warmup", restart_warmup,
-            "length of the warm-up after train.schedule.restart, from train.schedule.warmup_lr to train.lr")
+            "length of the linear warm-up of the second schedule, which train.schedule.restart starts, from "
+            "train.schedule.warmup_lr to train.lr; 0u: no warm-up")
         .changeable();
   }
 };

@@ -65,8 +65,9 @@ class Procedure {
   // Prepares the procedure for a model. Called once, before the first update. Throws Error(usage) if the procedure does
   // not support the model.
   virtual void start(model::LanguageModel& model) = 0;
-  // Returns expected values that follow from the options and the model, by name, such as "expected_context"; null if
-  // there are none. A dry run prints them, and training logs them when it starts or resumes. Called after start().
+  // Returns quantities of the training to come that follow from the options and the model, by name, such as
+  // "expected_context"; null if there are none. A dry run prints them, and training logs them when it starts or
+  // resumes. Called after start().
   virtual nlohmann::ordered_json expected_values() const { return nullptr; }
   // Returns the passes of an update; empty if the procedure does not request passes. At most one procedure of a run may
   // request passes.

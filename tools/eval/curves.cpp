@@ -38,10 +38,11 @@ struct CurvesJob {
   std::shared_ptr<const CommandLineFields> fields;
   void describe(Fields& f) {
     f.choice("x", axis, axis_names(), "horizontal axis of the plot");
-    f.field("smooth", smoothing,
-            "number of logged values of training whose mean replaces the last of them, in table and plot; values of "
-            "validations and learning rates are not smoothed; 1: no smoothing",
-            between(1, 10000));
+    f.field(
+        "smooth", smoothing,
+        "window, in logged values, of the moving average of training values in table and plot; values of validations "
+        "and learning rates are not smoothed; 1: no smoothing",
+        between(1, 10000));
   }
 };
 
@@ -107,7 +108,7 @@ std::vector<std::string> shown_quantities(const CurvesJob& job, const std::vecto
 // Returns whether --smooth changes the values of a key.
 bool is_smoothed(const std::string& key) { return !key.starts_with(kValidation) && key != "lr"; }
 
-// Replaces each value that --smooth changes by the mean of up to `num_values` values that end with it.
+// Replaces each value that --smooth changes by the mean of up to `num_values` values: itself and those before it.
 void smooth(std::vector<io::LogPoint>& points, const std::vector<std::string>& keys, int64_t num_values) {
   for (const std::string& key : keys) {
     if (!is_smoothed(key)) continue;
@@ -165,7 +166,7 @@ void check_positions(const RunCurves& run, const std::vector<std::string>& keys,
   }
   if (num_missing == 0) return;
   if (num_missing == num_points)
-    refuse_input(run.name, str("the number of ", name_of(axis), ", the horizontal axis, after an update"), "none",
+    refuse_input(run.name, str("a logged number of ", name_of(axis), ", the horizontal axis of --x"), "none",
                  "set --x updates");
   log_warning(str(run.name, ": the plot leaves out the values of ", count_of(num_missing, "update"),
                   " for which the log has no number of ", name_of(axis)));

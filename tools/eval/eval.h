@@ -46,7 +46,7 @@ void exclude(CLI::App& subcommand, const std::vector<CLI::Option*>& options);
 // masters.
 model::LoadedModel load_checkpoint(const Arguments& args, const std::string& path);
 // Loads the checkpoints `paths`, of which there is at least one, as load_checkpoint() does, and returns their ensemble;
-// a single checkpoint is returned as a model of its own. Throws the errors of model::ensemble_of().
+// a single checkpoint is returned as a model, not an ensemble. Throws the errors of model::ensemble_of().
 model::LoadedModel load_ensemble(const Arguments& args, const std::vector<std::string>& paths);
 
 // Returns whether two paths, which need not exist, refer to the same file; false if one is empty.

@@ -63,7 +63,7 @@ struct ScoreJob {
   const CLI::App* tool = nullptr;
   std::shared_ptr<Arguments> args;
   std::vector<std::string> files;  // paths of the models, then of the shard
-  bool is_ensemble = false;        // whether the models are one ensemble instead of models of their own
+  bool is_ensemble = false;        // whether all models form one ensemble, with one row of the table
   std::string per_token_path;      // path of the file of --per-token
   CLI::Option* format_option = nullptr;
   data::ScoringOptions scoring_options;

@@ -96,8 +96,8 @@ void print_layers(Table& table, const ordered_json& settings, const std::string&
 
 // The plot of --plot: for each kind of attention a panel of the cosine distances and a panel of the Euclidean
 // distances, with the layers on the x axis. The curves show the change of each other model relative to the first model
-// in percent or, for a single model, the mean of its pairs of heads. A model whose combiner changes the distances has
-// two curves.
+// in percent or, for a single model, the mean distance of its pairs of heads. A model whose combiner changes the
+// distances has two curves.
 class ReportPlot {
  public:
   // Throws the errors of Plot::Plot().
@@ -111,13 +111,13 @@ class ReportPlot {
     }
     if (!has_panel_)
       refuse_usage("--plot",
-                   shows_change() ? "layers whose heads differ in the first model" : "layers of several heads",
+                   shows_change() ? "layers whose heads differ in the first model" : "layers with several heads",
                    "no layer with a value to draw", "leave --plot out");
     plot_.draw();
   }
 
  private:
-  using Place = DiscrepancyObserver::Sums DiscrepancyObserver::Layer::*;  // before or after the combiner
+  using Place = DiscrepancyObserver::Sums DiscrepancyObserver::Layer::*;  // before_combiner or after_combiner
   using Distance = double DiscrepancyObserver::Sums::*;
   struct Model {
     std::string name;

@@ -4,10 +4,9 @@
 //
 //   manual              Pairs in the option `pairs`. Before the 1st, 3rd, … epoch in the option `epochs`, the pairs are
 //                       swapped; before the 2nd, 4th, … epoch, the pairs are swapped back.
-//   others              The modes hard, soft, in-layer and random: pairs selected by importance or at random
-//                       (analysis/rotation.h), swapped before epoch `start` and swapped back `frequency` epochs later.
-//                       After `rest` epochs without swapped heads, new pairs are selected, and so on. Before epoch
-//                       `end` + 1 all pairs are swapped back for good.
+//   hard, soft,         Pairs selected by importance or at random (analysis/rotation.h), swapped before epoch `start`
+//   in-layer, random    and swapped back `frequency` epochs later. After `rest` epochs without swapped heads, new pairs
+//                       are selected, and so on. Before epoch `end` + 1 all pairs are swapped back for good.
 //
 // Epochs are counted from 1. All modes except manual and random measure the importance of heads in the validation at
 // the end of the epoch before a swap.
@@ -235,8 +234,8 @@ class HeadRotation : public Procedure {
         refuse("soft", "mode = \"soft\"", mode_assignment(), "leave the key soft out");
       if (mode_ == Mode::in_layer && swap_options_.moves_output)
         refuse("swap_output",
-               "false with mode = \"in-layer\", where heads that move with their columns of the output "
-               "projection only change their order",
+               "false with mode = \"in-layer\", since moving the columns of the output projection with the heads of a "
+               "layer only reorders these heads",
                "true", "leave swap_output out");
       return;
     }

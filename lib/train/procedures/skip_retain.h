@@ -21,8 +21,8 @@ enum class SkipSchedule { linear, all, not_first, not_last, not_ends };
 double skip_probability(SkipSchedule schedule, double rate, int64_t layer, int64_t num_layers);
 
 // Returns the expected context of the paper in tokens, 2 M Σ p(i) over all layers, for a memory of `memory_length` = M
-// tokens. The paper counts a memory of twice the usual age for each skip and adds the layers, so this number is not the
-// distance that a query attends to; mean_memory_age() is exact.
+// tokens. The paper assumes that a skip doubles the age of a memory, and sums over the layers, so this number is not
+// the distance up to which a query attends; mean_memory_age() is exact.
 double expected_context(const std::vector<double>& skip_probabilities, int64_t memory_length);
 
 // Returns the mean age, in updates, of the memory of a layer that each update skips with probability p:

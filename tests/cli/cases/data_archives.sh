@@ -35,7 +35,7 @@ expect 0 corpus corpus_archive resumed.tgz "$sum" "" "file://$PWD/made.tgz"
 head -c 1000 in/text > restarted.tgz.part
 expect 0 corpus corpus_archive restarted.tgz "$sum" "" "file://$PWD/made.tgz"
 cmp resumed.tgz made.tgz; cmp restarted.tgz made.tgz
-expect 0 corpus corpus_archive unknown.tgz "" "" "file://$PWD/made.tgz"; expect_stderr "sha256 $(sha256sum made.tgz | cut -d' ' -f1), without a published sum"
+expect 0 corpus corpus_archive unknown.tgz "" "" "file://$PWD/made.tgz"; expect_stderr "sha256 $(sha256sum made.tgz | cut -d' ' -f1), without a published checksum"
 rm resumed.tgz restarted.tgz unknown.tgz; mkdir mirror
 cp made.tgz mirror/; zstd -q made.zip -o mirror/made.zip.zst
 expect 0 env MH_DATA="$PWD/mirror" bash -euc 'source "$1/corpus.sh"; corpus_archive a.tgz "$2" made.tgz none; corpus_archive a.zip "" made.zip none' _ "$scripts" "$sum"

@@ -109,7 +109,7 @@ expect_files_of mnli "train.mhs valid.mhs"
 expect 1 "$scripts/glue" mrpc mrpc pieces own; expect_stderr "expected the GLUE file own/MRPC/mrpc_dev_ids.tsv; found none"
 cp zips/mrpc_dev_ids.tsv own/MRPC/dev_ids.tsv
 expect 1 "$scripts/glue" mrpc mrpc pieces own; expect_stderr "(SentEval); found $(sha256sum < own/MRPC/msr_paraphrase_train.txt | cut -d' ' -f1)"
-expect 0 env MH_TEST_SUMS=none "$scripts/glue" mrpc mrpc pieces own; expect_stderr "a form without a published sum"
+expect 0 env MH_TEST_SUMS=none "$scripts/glue" mrpc mrpc pieces own; expect_stderr "a form without a published checksum"
 for split in train dev test; do cmp "mrpc/$split.tsv" "all tasks/mrpc/$split.tsv"; done
 expect 1 "$scripts/glue" ax ax pieces own; expect_stderr "expected the GLUE file own/AX.tsv; found none"
 # With the mirror: MRPC made from the original files equals the files of GLUE byte for byte, and the numbers of examples are GLUE's.

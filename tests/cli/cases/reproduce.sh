@@ -1,4 +1,4 @@
-# ./run reproduce: trains and scores the rows of a table, resumes stopped runs, compares directions with the published figures, and draws
+# ./run reproduce: trains and scores the rows of a table, resumes stopped runs, compares directions with the published numbers, and draws
 # figures; every form of the table names commit, data, seeds and commands; bad names, data and tools are refused with advice.
 [ -n "$(command -v mh-eval || true)" ] || skip "mh-eval is not built"
 here=$PWD

@@ -69,6 +69,6 @@ refused 's/^.rows.plain.$/rows = 3/' "expected a configuration in TOML"
 refused 's/^grid.*/grid = { "train.lr" = 1e-3 }/' "grid.train.lr: expected a list of values; found 0.001"
 study 1 missing.toml; expect_stderr "missing.toml: expected a configuration in TOML; found no readable file (No such file or directory); correct the path"
 # A folder that cannot be made is named.
-study 1 base.toml --out text/runs; expect_stderr "found: Not a directory; make room, or correct the path"
+study 1 base.toml --out text/runs; expect_stderr "found: Not a directory; free disk space, or correct the path"
 echo 'layers = ' >> tiny.toml
 study 1 base.toml; expect_stderr "tiny.toml: expected a configuration in TOML"

@@ -1,4 +1,4 @@
-# ./run study of a series: prints its order and hours, stops at the budget, goes on where it stopped, and tells an effect from chance: only a difference
+# ./run study of a series: prints its order and hours, stops at the budget, continues where it stopped, and tests significance: only a difference
 # outside its band that fresh seeds confirm is found. The statistics equal a naive enumeration. The tools are stubs, which train nothing.
 mkdir bin
 for tool in mh-prep mh-train mh-finetune mh-eval mh-convert mh-spectrum mh-prune mh-swap; do ln -s "$ROOT/tests/cli/stub_tools.py" bin/$tool; done
@@ -138,9 +138,9 @@ line = next(line for line in open("out") if line.startswith("first\tmixed\t")).s
 assert abs(float(line[9]) - statistics.mean(score("mixed", seed) - score("plain", seed) for seed in range(11, 16))) < 1e-3, line
 assert abs(float(line[5]) - statistics.mean(score("mixed", seed) - score("plain", seed) for seed in range(1, 4))) < 1e-3, line
 P
-# A failed run is named, its time counts, and the next call goes on.
+# A failed run is named, its time counts, and the next call continues.
 rm -r runs/first/other/seed3 runs/first/other/seed3.configuration
-MH_STUB_FAIL=first/other series 1 --budget 2h; expect_stderr "made failure"; expect_stderr "repeat the command, which goes on from here"
+MH_STUB_FAIL=first/other series 1 --budget 2h; expect_stderr "made failure"; expect_stderr "repeat the command, which continues from here"
 tail -n 1 runs/spent.tsv | grep -q $'^first\tother\t3\t.*\tstopped$' || fail "$(tail -n 1 runs/spent.tsv)"
 series 0 --budget 2h; expect_stderr "first, other, seed 3: "
 # Faults of the file and of the options.

@@ -179,5 +179,5 @@ expect_refused 2 "--plot -, which replaces the table" report --plot - --format j
 expect_refused 2 ".svg, .png or .pdf" report --plot x $m t.mhs
 expect_refused 2 "an output that is not an input" report --plot $m $m t.mhs
 train single --set attention.heads=1
-expect_refused 2 "layers of several heads" report --plot single.svg single/last.safetensors t.mhs
+expect_refused 2 "layers with several heads" report --plot single.svg single/last.safetensors t.mhs
 [ ! -e single.svg ] || fail "expected no picture after an error; found one"

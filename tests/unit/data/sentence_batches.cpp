@@ -149,7 +149,7 @@ TEST_CASE("the first input of a sentence is the end-of-line token, and the order
   CHECK(batches->to_updates(Length{17, Length::Unit::tokens}) == 2);
 }
 
-TEST_CASE("several processes compute each row of an update of sentences once, padded as in one process",
+TEST_CASE("several processes together compute each row of an update once, with the padding of one process",
           "[sentences]") {
   const std::vector<int32_t> tokens = tokens_of({3, 0, 9, 1, 6, 6, 2, 2, 2, 5, 0, 3});
   const data::Text text = corpora::text_of(tokens, kEndOfLine);
@@ -176,7 +176,7 @@ TEST_CASE("several processes compute each row of an update of sentences once, pa
     }
 }
 
-TEST_CASE("a mixture of texts in sentences takes whole updates from each shard", "[sentences]") {
+TEST_CASE("each update of a mixture of texts with rows of sentences comes from one shard", "[sentences]") {
   const std::vector<int32_t> tokens = tokens_of({3, 5, 2, 4}), other_tokens = tokens_of({6, 1});
   const data::Text text = corpora::text_of(tokens, kEndOfLine), other_text = corpora::text_of(other_tokens, kEndOfLine);
   const auto batches = data::mix_batches({{&text, "a", 1}, {&other_text, "b", 1}}, options_of(8, 8), 1);
@@ -184,7 +184,7 @@ TEST_CASE("a mixture of texts in sentences takes whole updates from each shard",
                                             other_text.batches(options_of(8, 8), 1)->updates_per_epoch());
 }
 
-TEST_CASE("the score of a text in sentences is the sum of the scores of each sentence alone", "[sentences]") {
+TEST_CASE("with rows of sentences, the score of a text is the sum of the scores of its sentences", "[sentences]") {
   const c10::NoGradGuard no_gradient;
   const auto model = build_decoder();
   const std::vector<int32_t> tokens = tokens_of({3, 0, 9, 1, 6, 6});

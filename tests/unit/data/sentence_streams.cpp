@@ -112,7 +112,7 @@ TEST_CASE("each row of sentence streams continues with the next sentence of one 
   }));
 }
 
-TEST_CASE("an update of sentence streams depends on its number and the seed, whatever was read before", "[streams]") {
+TEST_CASE("an update of sentence streams depends on its number and the seed, not on earlier reads", "[streams]") {
   CHECK(rc::check([] {
     const auto sentences = random_sentences(30);
     const std::vector<int32_t> text = join_sentences(sentences);

@@ -152,7 +152,7 @@ TEST_CASE("p-values, means and intervals of paired tests approach the exact dist
   }
 }
 
-TEST_CASE("a p-value counts statistics above the difference, and one draw more", "[metrics]") {
+TEST_CASE("a p-value is (statistics above the difference + 1) / (draws + 1)", "[metrics]") {
   CHECK(p_value({1, 2, 3, 2}, 2) == 0.4);
   CHECK(p_value({1, 2, 3, 2}, 3) == 0.2);
   CHECK(p_value({1, 2, 3, 2}, 0) == 1);

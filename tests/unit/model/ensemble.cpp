@@ -131,7 +131,7 @@ TEST_CASE("an ensemble of two models has the mean of their probabilities", "[ens
   CHECK(target_log_p[0][1].item<double>() == 0);
 }
 
-TEST_CASE("decoding step by step with the caches of all members gives the logits of a whole pass", "[ensemble]") {
+TEST_CASE("incremental decoding with an ensemble gives the logits of one pass over all positions", "[ensemble]") {
   c10::NoGradGuard no_gradient;
   const auto ensemble = ensemble_of_members(build_member("first", kTiny, 1.7), build_member("second", kNarrow, 2.5));
   const Input input{random_tokens(2, 5, kTargetVocabulary, 1), random_tokens(2, 6, kSourceVocabulary, 2)};

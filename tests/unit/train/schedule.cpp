@@ -117,7 +117,7 @@ TEST_CASE("inverse-sqrt and cosine with periods equal the schedules of fairseq")
 }
 
 // BERT's pre-training in two runs of google-research/bert, optimization.py: the second run counts its steps from 0.
-TEST_CASE("a schedule with a restart equals two runs of BERT's schedule, one after the other") {
+TEST_CASE("a schedule with a restart equals the schedules of BERT's two runs of pre-training") {
   TrainOptions options = train_options("linear", 1);
   options.schedule.decay_from = "start";
   check_rates(options, {2, 16, 0, 10, 3}, {0, .5, .8, .7, .6, .5, .4, .3, .2, .1, 0, 1 / 3., 2 / 3., 3 / 6., 2 / 6.});
@@ -135,7 +135,7 @@ TEST_CASE("a schedule with a restart equals two runs of BERT's schedule, one aft
     CHECK(learning_rate(options, lengths, num_completed) == rounding::within(rate, rounding::fp64_bound(4, 1e-4)));
 }
 
-TEST_CASE("with a restart, each part of any schedule equals the schedule of a run of its length") {
+TEST_CASE("with a restart, the first and the second schedule equal those of two runs of their lengths") {
   for (const char* rule : {"constant", "inverse-sqrt", "linear", "cosine", "cyclic-cosine"}) {
     TrainOptions options = train_options(rule, 0.5, 1e-3, 1e-2);
     const int64_t period = std::string(rule) == "cyclic-cosine" ? 4 : 0;
@@ -148,7 +148,7 @@ TEST_CASE("with a restart, each part of any schedule equals the schedule of a ru
   }
 }
 
-TEST_CASE("a restart of the schedule is refused within the first warm-up, at the end, and without an effect") {
+TEST_CASE("a restart of the schedule is refused within the first warm-up, at the end, and if it has no effect") {
   const auto to_updates = [](const Length& length) { return length.count; };
   const auto updates = [](int64_t count) { return Length{count, Length::Unit::updates}; };
   const auto error_of = [&](int64_t warmup, int64_t restart, int64_t restart_warmup, const char* rule = "linear") {

@@ -23,9 +23,10 @@ class PairNorm : public Combiner {
     return nullptr;
   }
   std::shared_ptr<StageOptions> options_after_padding(const LayerSpec& layer_spec) const override {
-    refuse_usage(layer_spec.name + ", combiner 'pair-norm'", "a layer whose results zeros in head outputs keep",
-                 "a norm over the head outputs of a pair, whose mean square zeros change",
-                 "keep the head size of models with the combiner pair-norm");
+    refuse_usage(layer_spec.name + ", combiner 'pair-norm'",
+                 "a layer whose results do not change if zeros are appended to head outputs",
+                 "a norm over the head outputs of a pair, whose mean square depends on the number of elements",
+                 "do not change the head size of models with the combiner pair-norm");
   }
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {
     scale_ = 1 - lambda_init(layer_spec.layer);

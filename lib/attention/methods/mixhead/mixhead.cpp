@@ -11,10 +11,11 @@ void MixheadOptions::describe(Fields& f) {
           "attention in which heads are mixed; all: all attention; released: all attention except cross-attention and "
           "incremental decoding, as in the code of the publication",
           {"all", "released"});
-  f.field("init", init,
-          "initial mixing matrix, M of Mixhead A or M0 of Mixhead B; identity: plain attention at the start; "
-          "random-normal, random-uniform, mean: the matrix of the mixer of this name, here trained",
-          {"identity", "random-normal", "random-uniform", "mean"});
+  f.field(
+      "init", init,
+      "initial mixing matrix, M of Mixhead A or M0 of Mixhead B; identity: plain attention at the start; "
+      "random-normal, random-uniform, mean: the fixed matrix of the mixer of this name, which training then changes",
+      {"identity", "random-normal", "random-uniform", "mean"});
 }
 
 Mixhead::Mixhead(const MixheadOptions& options, const LayerSpec& layer_spec)

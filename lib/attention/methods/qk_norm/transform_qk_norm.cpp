@@ -55,9 +55,10 @@ class QkNorm : public Transform {
   }
 
   std::shared_ptr<StageOptions> options_after_padding(const LayerSpec& layer_spec) const override {
-    refuse_usage(layer_spec.name + ", transform 'qk-norm'", "a layer whose results zeros in queries and keys keep",
-                 "a norm over the elements of queries and keys, whose mean square zeros change",
-                 "keep the head size of models with the transform qk-norm");
+    refuse_usage(layer_spec.name + ", transform 'qk-norm'",
+                 "a layer whose results do not change if zeros are appended to queries and keys",
+                 "a norm over the elements of queries and keys, whose mean square depends on their number",
+                 "do not change the head size of models with the transform qk-norm");
   }
 
   std::string why_not_fused() const override { return ""; }

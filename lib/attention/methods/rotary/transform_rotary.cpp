@@ -52,7 +52,7 @@ class Rotary : public Transform {
     if (options_.scaling == RotaryScaling::proportional)
       refuse_usage(layer_spec.name + ", transform 'rotary'", "frequencies that do not depend on the head size",
                    "attention.rotary.scaling='proportional', whose pairs and frequencies depend on the head size",
-                   "keep the head size of models with this scaling");
+                   "do not change the head size of models with this scaling");
     auto new_options = std::make_shared<RotaryOptions>(options_);
     new_options->size = options_.rotary_size(layer_spec.key_size);
     return new_options;

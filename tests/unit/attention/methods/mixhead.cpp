@@ -48,7 +48,7 @@ TEST_CASE("newly initialised Mixhead equals multi-head attention in outputs and 
                                   "mixer = 'mixhead-b'\n[attention.mixhead-b]\nmixer_input = 'logits'"});
 }
 
-TEST_CASE("newly initialised Mixhead with the initial matrix of a fixed mixer equals this mixer", "[mixhead]") {
+TEST_CASE("newly initialised Mixhead with the initial matrix of a fixed mixer equals this fixed mixer", "[mixhead]") {
   const at::Tensor x = normal({2, 5, 6}, 1);
   const Mask mask = layers::causal_mask();
   for (const std::string init : {"random-normal", "random-uniform", "mean"}) {
