@@ -16,7 +16,6 @@ its speed.
 import argparse
 import fnmatch
 import pathlib
-import re
 import sys
 import tempfile
 
@@ -29,7 +28,7 @@ from errors import choose, refuse
 from listing import list_rows, list_tables
 from runs import Row
 from study import recipe_file
-from tables import find_table, matching, papers, recipes, recipes_of, scores_of, tables_of
+from tables import find_table, matching, papers, recipes, recipes_of, scores_of, substituted, tables_of
 from tools import require_tools, say, write_atomically
 
 
@@ -67,8 +66,7 @@ def init_row(paper, recipe, training, options, configurations):
     init, _, model = training["init"].partition(":")
     if not init or init.startswith("data/"):
         return None, "best"
-    match = re.fullmatch(fnmatch.translate(training["rows"].split("/")[1]).replace(".*", "(.*)"), recipe)
-    name = init.replace("*", match.group(1)) if match.groups() else init
+    name = substituted(init, training["rows"].split("/")[1], recipe)
     named = next((row for row in recipes_of(paper) if row["recipe"] == name), None)
     if named is None:
         refuse(f"training.tsv: {training['rows']}", f"a recipe of {paper}", name, "correct the column init")
