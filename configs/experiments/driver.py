@@ -7,11 +7,9 @@ import sys
 import plots
 from configurations import grid_points, split_override
 from errors import choose, refuse
-from report import Report
+from report import FORMATS, Report
 from runs import Job, run_jobs, with_init_jobs
 from tools import copy_tools, require_tools
-
-FORMATS = ("tsv", "markdown", "latex")
 
 
 def parser_of(command, description, epilog=None):
@@ -24,7 +22,7 @@ def parser_of(command, description, epilog=None):
     parser.add_argument("--data", type=pathlib.Path, help="folder of prepared shards train.mhs, valid.mhs and test.mhs; default: made by a script of data_scripts")
     parser.add_argument("--init", type=pathlib.Path, help="initial model of fine-tuning")
     parser.add_argument("--threads", default="0", help="threads of the tools; 0: all cores [0]")
-    parser.add_argument("--format", choices=FORMATS, default="tsv", help="format of the table [tsv]")
+    parser.add_argument("--format", choices=tuple(FORMATS), default="tsv", help="format of the table [tsv]")
     parser.add_argument("--plot", type=pathlib.Path, metavar="FILE", help="picture of the results: .svg, .pdf or .png")
     parser.add_argument("--baseline", help="row that all rows are compared with")
     parser.add_argument("--print", dest="prints", action="store_true", help="print the commands, one run a line, instead of running them")

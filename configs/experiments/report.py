@@ -88,7 +88,7 @@ class Report:
 
     def text(self, jobs, form):
         lines = [self.heading(), *(self.line(row) for row in self.rows)]
-        return {"tsv": tsv, "markdown": markdown, "latex": latex}[form](lines, self.footer(jobs))
+        return FORMATS[form](lines, self.footer(jobs))
 
 
 def tsv(lines, footer):
@@ -111,3 +111,6 @@ def latex(lines, footer):
         return " & ".join("".join(LATEX.get(letter, letter) for letter in field) for field in fields) + " \\\\\n"
     return (f"\\begin{{tabular}}{{ll{'r' * (len(lines[0]) - 2)}}}\n\\toprule\n{row(lines[0])}\\midrule\n{''.join(map(row, lines[1:]))}\\bottomrule\n"
             "\\end{tabular}\n" + "".join(f"% {line}\n" for line in footer))
+
+
+FORMATS = {"tsv": tsv, "markdown": markdown, "latex": latex}  # functions of the lines of a table, the first its heading, and of the lines below it

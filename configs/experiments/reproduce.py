@@ -109,13 +109,12 @@ def print_list(options, configurations):
     if options.paper:
         chosen_papers = [choose("reproduce --list", "a paper", options.paper, papers(), "leave the paper out to list all")]
     tables = [find_table(options.paper, options.name)] if options.name else [table for paper in chosen_papers for table in tables_of(paper).values()]
-    found = {table.title: rows_of(table, options, configurations) for table in tables}
-    rows = {title: group for title, (group, _) in found.items()}
+    found = [(table, *rows_of(table, options, configurations)) for table in tables]
     if options.measure:
         require_tools()
-        for row in (row for group in rows.values() for row in group):
+        for row in (row for _, rows, _ in found for row in rows):
             speed.measure(row, options.threads)
-    sys.stdout.write(list_rows(tables[0], *found[tables[0].title], options) if options.name else list_tables(tables, rows, options))
+    sys.stdout.write(list_rows(*found[0], options) if options.name else list_tables(found, options))
 
 
 def main(arguments):

@@ -29,7 +29,7 @@ import time
 from effects import band, holm, null_distribution, p_value, slope_weights
 from errors import choose, refuse
 from paired import difference, mean
-from report import latex, markdown, number, tsv
+from report import FORMATS, number
 from runs import Job, with_init_jobs
 from study import Study
 from tables import lower_is_better
@@ -260,7 +260,7 @@ def run_within(part, jobs, ledger, budget, tools):
 
 
 def write(lines, options, footer):
-    sys.stdout.write({"tsv": tsv, "markdown": markdown, "latex": latex}[options.format](lines, footer))
+    sys.stdout.write(FORMATS[options.format](lines, footer))
     sys.stdout.flush()
 
 

@@ -73,6 +73,12 @@ make_data "my runs/data-iwslt14-wmt"
 make_data "my runs/data-wmt14-en-de"
 reproduce 0 mae figure2 --list
 [ "$(awk -F '\t' '$1 ~ /^ftg-plus@/ && $7 == "ftall@" $3' out | wc -l)" -eq 5 ] || fail "$(cat out)"
+# The list counts rows at the scale, those left out too, and sums the hours only if a row that trains is measured.
+XDG_CACHE_HOME=$PWD/cache reproduce 0 --list mae
+expect_stdout $'mae/table5\t3 of 3\twmt14-en-de\tunmeasured\t0\tone expert for each layer, WMT14 En-De\tmh-spectrum experts'
+grep -q $'^mae/table7\t5 of 5\t[^\t]*\tunmeasured\t' out || fail "$(cat out)"
+grep -q $'^mae/figure2\t10 of 10\t' out || fail "$(cat out)"
+XDG_CACHE_HOME=$PWD/cache small 0 --list mae; expect_stdout $'mae/figure2\t0 of 2\t-\t-\t0\t'
 # The gold test set of MRPC is a column, and the published BERT comes from its script at the scale of the paper.
 make_data "my runs/data-mrpc"
 printf '#!/bin/bash\necho "{\\"score\\": 1}" > "$1/bert.safetensors"\n' > data_scripts/bert-base-uncased
