@@ -14,7 +14,7 @@ from tools import copy_tools, require_tools
 
 def parser_of(command, description, epilog=None):
     parser = argparse.ArgumentParser(prog=f"./run {command}", description=description, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", help="number of runs per row, with seeds 1, 2, ..., or a list such as 1,4,7, of one seed 4, with the comma [3]")
+    parser.add_argument("--seeds", help="number of runs per row, with seeds 1, 2, ..., or a list such as 1,4,7, of one seed 4, with the comma [3; reproduce --scale paper: 1]")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help="value of a configuration key in all rows; repeatable")
     parser.add_argument("--grid", dest="grids", action="append", default=[], metavar="KEY=VALUE,VALUE...",
                         help="a row for each value of a key; repeatable: a row for each combination")
