@@ -8,8 +8,8 @@ import plots
 from configurations import grid_points, split_override
 from errors import choose, refuse
 from report import FORMATS, Report
-from runs import Job, run_jobs, with_init_jobs
-from tools import copy_tools, require_tools
+from runs import Job, print_jobs, run_jobs, with_init_jobs
+from tools import copy_tools
 
 
 def parser_of(command, description, epilog=None):
@@ -89,10 +89,7 @@ def drive(rows, options, small=False, figure=("", None), analysis=None):
     if options.job is not None and not 1 <= options.job <= len(jobs):
         refuse("--job", f"a number from 1 to {len(jobs)}", options.job, "see the lines of --print")
     if options.prints:
-        require_tools()
-        for job in jobs:
-            job.check_configuration()
-            print(job.printed())
+        print_jobs(jobs)
         if analysis:
             for call in analysis.calls(table_jobs):
                 print(f"# analysis: {call.printed()}")

@@ -26,7 +26,7 @@ from data import data_named
 from driver import check_init, drive, parser_of
 from errors import choose, refuse
 from listing import list_rows, list_tables
-from runs import Row
+from runs import Row, expansion
 from study import recipe_file
 from tables import find_table, matching, papers, recipes, recipes_of, scores_of, substituted, tables_of
 from tools import require_tools, say, write_atomically
@@ -49,7 +49,7 @@ def rows_of_recipe(paper, recipe, options, configurations, names):
     else:
         file = recipe_file(name, configurations, "reproduce")
     init, init_model = init_row(paper, recipe["recipe"], training, options, configurations)
-    address = f"<({recipes}/expand {name}{' small' if small else ''})"
+    address = expansion(name, " small" if small else "")
     folder = options.out / options.scale / paper / recipe["recipe"]
     sets, rows = (form["data"] if small else training["data"]).split(), []
     for data_name in sets:
@@ -145,7 +145,7 @@ def main(arguments):
     check_init(rows, options, "reproduce", bool(model))
     for row in rows:
         row_hours, _ = speed.hours(row)
-        if row_hours is not None and not (options.prints or options.overrides or options.grids):
+        if row_hours and not (options.prints or options.overrides or options.grids):
             say(f"{row.name}: about {row_hours:.1f} hours for each seed")
     prefix = options.out / f"{table.paper}-{table.name}-{options.scale}"
     drive(rows, options, options.scale == "small", (table.figure, prefix.with_name(prefix.name + ".svg")), Analysis(table.analysis, prefix) if table.analysis else None)

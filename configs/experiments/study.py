@@ -49,7 +49,7 @@ from configurations import fingerprint, read_toml, settings_of, text_of
 from data import Data, data_named
 from driver import check_init, drive, parser_of
 from errors import choose, refuse
-from runs import Row
+from runs import Row, expansion
 from tables import Score, recipes, recipes_of, root, scores_of
 from tools import write_atomically
 
@@ -151,7 +151,7 @@ class Study:
             files, addresses = [*base, *self.files(table.get("config", []), f"rows.{name}.config")], []
             if "recipe" in table:
                 recipe = recipe_file(table["recipe"], out / "recipes", str(self.path))
-                addresses = [f"<({root}/configs/recipes/expand {table['recipe']})", *(str(file.resolve()) for file in files)]
+                addresses = [expansion(table["recipe"]), *files]
                 files = [recipe, *files]
             if not files:
                 refuse(f"{self.path}: rows.{name}", "a configuration in `config` or `recipe`", "none", "name a file, or config = [...] for all rows")

@@ -63,6 +63,16 @@ small 0 mae table7 --seeds 1 --rows ftg,noft
 expect_stderr "table2-mae-7, seed 1: run 1 of 3"
 [ "$(grep -v '^#' out | tail -n +2 | cut -f 1 | tr '\n' ' ')" = "ftg noft " ] || fail "$(cat out)"
 grep -q -- "--from my runs/small/mae/table2-mae-7/seed1/average.safetensors" "my runs/small/mae/table7-ftg/seed1/best.safetensors" || fail "expected the mean of the checkpoints"
+# The footer has the commands of training and scoring; a row that only scores has no training and no data of training.
+grep "^# command of ftg: ls -v 'my runs/small/mae/table2-mae-7/seed1'/checkpoints" out | grep -q " && mh-train --from .* && mh-eval .* --references 'my runs/data-iwslt14-part/valid.en' " || fail "$(cat out)"
+grep "^# command of noft: " out | grep -q "average.safetensors && mh-eval [^&]*average.safetensors' [^&]* && mh-eval " || fail "$(cat out)"
+[ "$(grep -c '^# data: ' out)" -eq 2 ] || fail "$(cat out)"
+# Rows without a run are named, and runs with different data of one name are refused.
+small 0 mae table7 --rows ftg --seeds 2 --table; expect_stdout "# not run: ftg: 1 of 2 runs"
+make_data others
+echo other > others/train.mhs
+small 1 mae table7 --seeds 2 --rows ftg --data others
+expect_stderr "data iwslt14-part, train.mhs: expected the same shard in all runs; found checksum "; expect_stderr "remove the runs of the other data, or use another --out"
 [ ! -e "my runs/small/mae/table7-noft/seed1/best.safetensors" ] || fail "expected no training without fine-tuning"
 for data in wikipedia squad mnli; do make_data "my runs/data-$data"; done
 reproduce 0 fixhead table1 --rows heads8-squad,heads8-mnli --print
