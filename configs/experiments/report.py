@@ -17,15 +17,17 @@ def sign_of(value):
     return "+" if value > 0 else "-" if value < 0 else "0"
 
 
-def direction(row, baseline, found):
-    """Compares the sign of the published difference to the baseline with the measured sign; both signs are of an improvement, + for better."""
+def direction(row, baseline, found, low, high):
+    """Compares the sign of the published difference to the baseline with the measured sign; both signs are of an improvement, + for better.
+    low, high: ends of the interval of the measured difference, or None."""
     pair = [published_value(text) for text in (row.published, baseline.published)]
     if None in pair or found is None:
         return "-"
     (value, lower), (baseline_value, _) = pair
     published = (baseline_value - value) if lower else (value - baseline_value)
     agreement = "agrees" if sign_of(published) == sign_of(found) else "differs"
-    return f"published {sign_of(published)}, found {sign_of(found)}: {agreement}"
+    reservation = ", one seed" if low is None else ", interval includes 0" if low <= 0 <= high else ""
+    return f"published {sign_of(published)}, found {sign_of(found)}: {agreement}{reservation}"
 
 
 def provenance(jobs):
@@ -83,7 +85,7 @@ class Report:
             fields.append(row.published or "-")
             if self.small:
                 better = None if found is None else -found if lower_is_better(column) else found
-                fields.append(direction(row, baseline, better) if baseline else "-")
+                fields.append(direction(row, baseline, better, low, high) if baseline else "-")
         return fields
 
     def footer(self, jobs):

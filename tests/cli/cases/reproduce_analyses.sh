@@ -43,6 +43,16 @@ echo changed >> "my runs/small/mixhead/table1-baevski/seed2/best.safetensors"
 small 0 mixhead figure1 --table; expect_stderr "leaves out my runs/mixhead-figure1-small-seed2.tsv, which is not stored"
 small 0 mixhead figure1
 [ "$(grep -c '^experiments: analysis: mh-spectrum' err)" -eq 1 ] || fail "expected the analysis of one seed; found $(cat err)"
+# A direction that the seeds do not tell from chance is stated as such.
+PYTHONPATH=configs/experiments python3 - <<'P' || fail "expected directions with reservations"
+from types import SimpleNamespace
+from report import direction
+
+row, baseline = (SimpleNamespace(published=f"perplexity, dev / test: 90 / {test}") for test in (82.9, 84.0))
+assert direction(row, baseline, 0.5, 0.1, 0.9) == "published +, found +: agrees"
+assert direction(row, baseline, 0.5, -0.1, 1.1) == "published +, found +: agrees, interval includes 0"
+assert direction(row, baseline, -0.5, None, None) == "published +, found -: differs, one seed"
+P
 # One call for each run, of the mean of its checkpoints; pictures of one model; logs in place of models.
 make_data "my runs/data-multi30k"
 small 0 mae table5 --rows mae-7,nobcd --seeds 1
