@@ -22,7 +22,6 @@ import dataclasses
 import math
 import pathlib
 import re
-import signal
 import sys
 import time
 
@@ -308,7 +307,6 @@ def run(options, values):
                  f"spent: {ledger.spent() / 3600:.2f} of {budget / 3600:.2f} hours; the same command goes on where it stopped"]
         write(plan(parts, ledger, budget), options, notes)
         tools = copy_tools(options.out / "tools")
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the time of the stopped run is written
         for part in parts:
             if not (run_within(part, part.first_jobs(), ledger, budget, tools) and run_within(part, part.fresh_jobs(), ledger, budget, tools)):
                 break

@@ -2,6 +2,7 @@
 """Stands in for the tools in cases of the driver of experiments: trains nothing and scores a model by the names of its configurations and its seed.
 
 usage: NAME-OF-A-TOOL ARGUMENT..., by a link with the name of the tool. MH_STUB_FAIL=TEXT: a training whose command contains TEXT fails.
+MH_STUB_STOP=FILE: a training writes "begun" to FILE, and "saved" half a second after SIGTERM.
 A score is 50, minus 3 with mixhead-b among the configurations, plus noise of standard deviation 0.2 that depends on the folder and the seed.
 """
 import hashlib
@@ -9,7 +10,9 @@ import json
 import os
 import pathlib
 import random
+import signal
 import sys
+import time
 
 name, arguments = pathlib.Path(sys.argv[0]).name, sys.argv[1:]
 
@@ -22,10 +25,22 @@ def files(suffix):
     return [word for word in arguments if word.endswith(suffix)]
 
 
+def wait_for_stop(file):
+    def save(*_):
+        time.sleep(0.5)
+        file.write_text("saved", encoding="utf-8")
+        sys.exit(143)
+    signal.signal(signal.SIGTERM, save)
+    file.write_text("begun", encoding="utf-8")
+    time.sleep(60)
+
+
 def train():
     text, out = " ".join(arguments), pathlib.Path(values("--out")[0])
     if "MH_STUB_FAIL" in os.environ and os.environ["MH_STUB_FAIL"] in text:
         sys.exit("stub: made failure")
+    if "MH_STUB_STOP" in os.environ:
+        wait_for_stop(pathlib.Path(os.environ["MH_STUB_STOP"]))
     for model in values("--init") + values("--from"):
         if not pathlib.Path(model).is_file():
             sys.exit(f"stub: no model {model}")

@@ -77,6 +77,15 @@ grep -q -- "--from my runs/small/mae/table2-mae-7/seed1/average.safetensors" "my
 grep "^# command of ftg: ls -v 'my runs/small/mae/table2-mae-7/seed1'/checkpoints" out | grep -q " && mh-train --from .* && mh-eval .* --references 'my runs/data-iwslt14-part/valid.en' " || fail "$(cat out)"
 grep "^# command of noft: " out | grep -q "average.safetensors && mh-eval [^&]*average.safetensors' [^&]* && mh-eval " || fail "$(cat out)"
 [ "$(grep -c '^# data: ' out)" -eq 2 ] || fail "$(cat out)"
+# SIGTERM to the driver alone stops the training, which saves before the driver ends.
+MH_STUB_STOP=$PWD/state python3 configs/experiments reproduce --out stopped --threads 1 --scale small --data "my runs/data-iwslt14-part" mixhead table2 --rows vanilla 2> err &
+driver=$!
+for _ in $(seq 100); do [ ! -s state ] || break; sleep 0.1; done
+kill -TERM "$driver"
+status=0
+wait "$driver" || status=$?
+[ "$status $(cat state)" = "143 saved" ] || fail "expected status 143 after the training saved; found $status, $(cat state)"
+expect_stderr "experiments: stopped; the same command goes on from the last checkpoint"
 # Rows without a run are named, and runs with different data of one name are refused.
 small 0 mae table7 --rows ftg --seeds 2 --table; expect_stdout "# not run: ftg: 1 of 2 runs"
 make_data others
