@@ -27,6 +27,12 @@ for paper in papers():
         form = configurations.small_form(name)
         assert scores_of(f"data/{form['data']}") if form else matching("small.tsv", name)[0]["reason"], name
 P
+# The driver and `expand` write the same configuration of a recipe.
+for paper in mixhead mae skip-cross-head fixhead rotation; do
+  recipe=$paper/$(awk -F '\t' 'NR > 1 && $4 != "" { print $1; exit }' configs/recipes/$paper.tsv)
+  PYTHONPATH=configs/experiments python3 -c "import pathlib, study, sys; print(study.recipe_file('$recipe', pathlib.Path('expanded'), 'test').read_text(), end='')" > driver.toml
+  configs/recipes/expand "$recipe" | diff driver.toml - || fail "expected one configuration of $recipe"
+done
 # One call for each seed, with the models of all rows; the table names row and seed.
 make_data "my runs/data-wikitext2-words"
 small 0 mixhead figure1
