@@ -3,6 +3,7 @@
 Runs every row with every seed and set of overrides once, prints a table of the results with the commands of the rows below it, and draws
 pictures. `expand PAPER/RECIPE` prints the small form of a recipe, for configs/recipes/expand.
 """
+import signal
 import sys
 
 import compare
@@ -10,9 +11,17 @@ import reproduce
 import study
 from configurations import small_text
 from errors import Refusal, choose
+from tools import say
+
+
+def stop(number, _):
+    say("stopped; the same command goes on from the last checkpoint")
+    sys.exit(128 + number)
 
 
 def main():
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
     commands = {"compare": compare.main, "reproduce": reproduce.main, "study": study.main,
                 "expand": lambda names: sys.stdout.write(small_text(names[0] if names else ""))}
     try:
@@ -22,9 +31,6 @@ def main():
     except Refusal as refusal:
         print(f"experiments: error: {refusal}", file=sys.stderr)
         status = 1
-    except KeyboardInterrupt:
-        print("experiments: stopped; the same command continues from the last checkpoint", file=sys.stderr)
-        status = 130
     except OSError as error:
         print(f"experiments: error: {error.filename or 'files'}: expected a readable or writable file; found: {error.strerror or error}; free disk space, or correct the path",
               file=sys.stderr)

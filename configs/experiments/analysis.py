@@ -8,7 +8,7 @@ import sys
 
 import plots
 from errors import refuse
-from report import latex, markdown, tsv
+from report import FORMATS
 from runs import average, file_checksum, quoted
 from tools import call, say, write_atomically
 
@@ -125,5 +125,5 @@ class Analysis:
         if len(lines) > MAX_ROWS:
             footer.append(f"analysis: {len(lines) - 1} rows, more than the {MAX_ROWS} that are printed; the files have all rows")
             lines = lines[:1]
-        sys.stdout.write("\n" + {"tsv": tsv, "markdown": markdown, "latex": latex}[options.format](lines, footer))
+        sys.stdout.write("\n" + FORMATS[options.format](lines, footer))
         sys.stdout.flush()

@@ -7,16 +7,14 @@ import sys
 import plots
 from configurations import grid_points, split_override
 from errors import choose, refuse
-from report import Report
-from runs import Job, run_jobs, with_init_jobs
-from tools import copy_tools, require_tools
-
-FORMATS = ("tsv", "markdown", "latex")
+from report import FORMATS, Report
+from runs import Job, print_jobs, run_jobs, with_init_jobs
+from tools import copy_tools
 
 
 def parser_of(command, description, epilog=None):
     parser = argparse.ArgumentParser(prog=f"./run {command}", description=description, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", help="number of runs per row, with seeds 1, 2, ..., or a list of seeds such as 1,4,7; a list of one seed ends with a comma, such as 4, [3]")
+    parser.add_argument("--seeds", help="number of runs per row, with seeds 1, 2, ..., or a list of seeds such as 1,4,7; a list of one seed ends with a comma, such as 4, [3; reproduce --scale paper: 1]")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help="value of a configuration key in all rows; repeatable")
     parser.add_argument("--grid", dest="grids", action="append", default=[], metavar="KEY=VALUE,VALUE...",
                         help="a row for each value of a key; repeatable: a row for each combination")
@@ -24,7 +22,7 @@ def parser_of(command, description, epilog=None):
     parser.add_argument("--data", type=pathlib.Path, help="folder of prepared shards train.mhs, valid.mhs and test.mhs; default: made by a script of data_scripts")
     parser.add_argument("--init", type=pathlib.Path, help="initial model of fine-tuning")
     parser.add_argument("--threads", default="0", help="threads of the tools; 0: all cores [0]")
-    parser.add_argument("--format", choices=FORMATS, default="tsv", help="format of the table [tsv]")
+    parser.add_argument("--format", choices=tuple(FORMATS), default="tsv", help="format of the table [tsv]")
     parser.add_argument("--plot", type=pathlib.Path, metavar="FILE", help="picture of the results: .svg, .pdf or .png")
     parser.add_argument("--baseline", help="row that all rows are compared with")
     parser.add_argument("--print", dest="prints", action="store_true", help="print the commands, a line for each run, instead of running them")
@@ -91,10 +89,7 @@ def drive(rows, options, small=False, figure=("", None), analysis=None):
     if options.job is not None and not 1 <= options.job <= len(jobs):
         refuse("--job", f"a number from 1 to {len(jobs)}", options.job, "see the lines of --print")
     if options.prints:
-        require_tools()
-        for job in jobs:
-            job.check_configuration()
-            print(job.printed())
+        print_jobs(jobs)
         if analysis:
             for call in analysis.calls(table_jobs):
                 print(f"# analysis: {call.printed()}")

@@ -1,7 +1,7 @@
 """Lists the tables of the papers and their rows, with data, estimated hours and finished runs."""
 import speed
 from configurations import small_form
-from report import latex, markdown, tsv
+from report import FORMATS
 from tables import training_length
 
 
@@ -12,25 +12,25 @@ def num_results(row):
 def hours_text(rows):
     """Returns the sum of the estimated hours of one seed of the rows; "at least" if some rows are unmeasured."""
     estimates = [speed.hours(row) for row in rows]
-    known = [value for value, _ in estimates if value is not None]
-    if not known:
-        return estimates[0][1] if estimates else "-"
-    return ("" if len(known) == len(estimates) else "at least ") + f"{sum(known):.2g}"
+    total, reasons = sum(value or 0 for value, _ in estimates), [reason for value, reason in estimates if value is None]
+    if not reasons:
+        return f"{total:.2g}" if rows else "-"
+    return f"at least {total:.2g}" if total else reasons[0]
 
 
 def write(lines, options, notes=()):
     footer = [*notes, "hours: one seed of all rows on this machine, from measured speeds; --measure measures. updates: ~ computed from the tokens of an epoch. results: rows with a finished run",
               f"scale: {options.scale}; machine: {speed.processor()}; runs: {options.out}"]
-    return {"tsv": tsv, "markdown": markdown, "latex": latex}[options.format](lines, footer)
+    return FORMATS[options.format](lines, footer)
 
 
-def list_tables(tables, rows, options):
+def list_tables(found, options):
+    """Lists tables. found: [(table, its rows, {name of a recipe: why it has no row at the scale})]."""
     lines = [["table", "rows", "data", "hours", "results", "content", "analysis"]]
-    for table in tables:
-        group = rows[table.title]
-        data = ", ".join(dict.fromkeys(row.data.name for row in group)) or "-"
-        lines.append([table.title, f"{len(group)} of {len(table.recipes())}", data, hours_text(group), str(sum(num_results(row) > 0 for row in group)), table.content,
-                      table.analysis or "-"])
+    for table, rows, reasons in found:
+        data = ", ".join(dict.fromkeys(row.data.name for row in rows)) or "-"
+        lines.append([table.title, f"{len(rows)} of {len(rows) + len(reasons)}", data, hours_text(rows), str(sum(num_results(row) > 0 for row in rows)), table.content,
+                      table.analysis.partition(" -")[0].partition(" AVERAGE")[0] or "-"])
     return write(lines, options)
 
 

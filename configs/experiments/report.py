@@ -1,8 +1,9 @@
 """Tabulates means, deviations and paired differences, with a footer of commit, data, seeds and commands."""
-import shlex
+import collections
 
+from errors import refuse
 from paired import deviation, difference, mean
-from runs import quoted, shown
+from runs import shown
 from tables import lower_is_better, published_value
 
 OTHER_SIZE = "published (other data, other size)"
@@ -16,15 +17,36 @@ def sign_of(value):
     return "+" if value > 0 else "-" if value < 0 else "0"
 
 
-def direction(row, baseline, found):
-    """Compares the sign of the published difference to the baseline with the measured sign; both signs are of an improvement, + for better."""
+def direction(row, baseline, found, low, high):
+    """Compares the sign of the published difference to the baseline with the measured sign; both signs are of an improvement, + for better.
+    low, high: ends of the interval of the measured difference, or None."""
     pair = [published_value(text) for text in (row.published, baseline.published)]
     if None in pair or found is None:
         return "-"
     (value, lower), (baseline_value, _) = pair
     published = (baseline_value - value) if lower else (value - baseline_value)
     agreement = "agrees" if sign_of(published) == sign_of(found) else "differs"
-    return f"published {sign_of(published)}, found {sign_of(found)}: {agreement}"
+    reservation = ", one seed" if low is None else ", interval includes 0" if low <= 0 <= high else ""
+    return f"published {sign_of(published)}, found {sign_of(found)}: {agreement}{reservation}"
+
+
+def provenance(jobs):
+    """Returns the lines of commits, tools, data and seeds of finished runs, and of missing runs. Refuses finished runs with different data of one name."""
+    runs = [(job, result) for job in jobs if (result := job.result())]
+    folders = {}  # {shard: {checksum: folder of a run}}
+    for job, result in runs:
+        for split, checksum in result.checksums.items():
+            folders.setdefault(f"{job.row.data.name}, {job.row.data.shard(split).name}", {}).setdefault(checksum, job.out)
+    for shard, folder_of in folders.items():
+        if len(folder_of) > 1:
+            refuse(f"data {shard}", "the same shard in all runs", ", ".join(f"checksum {checksum} in {folder}" for checksum, folder in folder_of.items()),
+                   "remove the runs of the other data, or use another --out")
+    lines = [] if not runs else ["configurations: commit " + ", ".join(sorted({result.commit for _, result in runs})), "tools: " + ", ".join(sorted({result.tools for _, result in runs})),
+                                "seeds: " + ", ".join(map(str, sorted({result.seed for _, result in runs})))]
+    lines += sorted(f"data: {shard}, checksum {checksum}" for shard, folder_of in folders.items() for checksum in folder_of)
+    totals = collections.Counter(job.row.name for job in jobs)
+    missing = totals - collections.Counter(job.row.name for job, _ in runs)
+    return lines + [f"not run: {name}: {number_left} of {totals[name]} runs" for name, number_left in missing.items()]
 
 
 class Report:
@@ -63,32 +85,21 @@ class Report:
             fields.append(row.published or "-")
             if self.small:
                 better = None if found is None else -found if lower_is_better(column) else found
-                fields.append(direction(row, baseline, better) if baseline else "-")
+                fields.append(direction(row, baseline, better, low, high) if baseline else "-")
         return fields
 
     def footer(self, jobs):
         """Returns the lines below the table."""
-        results = [result for row in self.rows for result in self.results[row.name]]
         lines = ["difference: mean of the last column of results minus that of the compared row, seed by seed; low, high: 95% interval of Student's t"]
-        lines.append("configurations: commit " + ", ".join(sorted({result.commit for result in results})))
-        lines.append("tools: " + ", ".join(sorted({result.tools for result in results})))
+        lines += provenance(jobs)
         for row in self.rows:
-            for name, checksum in sorted(self.results[row.name][0].checksums.items()):
-                line = f"data: {row.data.name}, {name}.mhs, checksum {checksum}"
-                if line not in lines:
-                    lines.append(line)
-        lines.append("seeds: " + ", ".join(map(str, sorted({result.seed for result in results}))))
-        for row in self.rows:
-            job = next(job for job in jobs if job.row is row)
-            line = shlex.join(shown(part) if hasattr(part, "is_absolute") else str(part) for part in job.training([f"CONFIGURATION{i}" for i in range(len(row.configurations))]))
-            for index, name in reversed(list(enumerate(row.addresses or [shlex.quote(shown(path)) for path in row.configurations]))):
-                line = line.replace(f"CONFIGURATION{index}", name)
-            lines.append(f"command of {row.name}: {line}")
+            job = next(job for job in jobs if job.row is row and job.result())
+            lines.append(f"command of {row.name}: {job.printed(shown)}")
         return lines
 
     def text(self, jobs, form):
         lines = [self.heading(), *(self.line(row) for row in self.rows)]
-        return {"tsv": tsv, "markdown": markdown, "latex": latex}[form](lines, self.footer(jobs))
+        return FORMATS[form](lines, self.footer(jobs))
 
 
 def tsv(lines, footer):
@@ -111,3 +122,6 @@ def latex(lines, footer):
         return " & ".join("".join(LATEX.get(letter, letter) for letter in field) for field in fields) + " \\\\\n"
     return (f"\\begin{{tabular}}{{ll{'r' * (len(lines[0]) - 2)}}}\n\\toprule\n{row(lines[0])}\\midrule\n{''.join(map(row, lines[1:]))}\\bottomrule\n"
             "\\end{tabular}\n" + "".join(f"% {line}\n" for line in footer))
+
+
+FORMATS = {"tsv": tsv, "markdown": markdown, "latex": latex}  # functions of the lines of a table, the first its heading, and of the lines below it

@@ -16,7 +16,6 @@ its speed.
 import argparse
 import fnmatch
 import pathlib
-import re
 import sys
 import tempfile
 
@@ -27,9 +26,9 @@ from data import data_named
 from driver import check_init, drive, parser_of
 from errors import choose, refuse
 from listing import list_rows, list_tables
-from runs import Row
+from runs import Row, expansion
 from study import recipe_file
-from tables import find_table, matching, papers, recipes, recipes_of, scores_of, tables_of
+from tables import find_table, matching, papers, recipes, recipes_of, scores_of, substituted, tables_of
 from tools import require_tools, say, write_atomically
 
 
@@ -50,7 +49,7 @@ def rows_of_recipe(paper, recipe, options, configurations, names):
     else:
         file = recipe_file(name, configurations, "reproduce")
     init, init_model = init_row(paper, recipe["recipe"], training, options, configurations)
-    address = f"<({recipes}/expand {name}{' small' if small else ''})"
+    address = expansion(name, " small" if small else "")
     folder = options.out / options.scale / paper / recipe["recipe"]
     sets, rows = (form["data"] if small else training["data"]).split(), []
     for data_name in sets:
@@ -67,8 +66,7 @@ def init_row(paper, recipe, training, options, configurations):
     init, _, model = training["init"].partition(":")
     if not init or init.startswith("data/"):
         return None, "best"
-    match = re.fullmatch(fnmatch.translate(training["rows"].split("/")[1]).replace(".*", "(.*)"), recipe)
-    name = init.replace("*", match.group(1)) if match.groups() else init
+    name = substituted(init, training["rows"].split("/")[1], recipe)
     named = next((row for row in recipes_of(paper) if row["recipe"] == name), None)
     if named is None:
         refuse(f"training.tsv: {training['rows']}", f"a recipe of {paper}", name, "correct the column init")
@@ -111,13 +109,12 @@ def print_list(options, configurations):
     if options.paper:
         chosen_papers = [choose("reproduce --list", "a paper", options.paper, papers(), "leave the paper out to list all")]
     tables = [find_table(options.paper, options.name)] if options.name else [table for paper in chosen_papers for table in tables_of(paper).values()]
-    found = {table.title: rows_of(table, options, configurations) for table in tables}
-    rows = {title: group for title, (group, _) in found.items()}
+    found = [(table, *rows_of(table, options, configurations)) for table in tables]
     if options.measure:
         require_tools()
-        for row in (row for group in rows.values() for row in group):
+        for row in (row for _, rows, _ in found for row in rows):
             speed.measure(row, options.threads)
-    sys.stdout.write(list_rows(tables[0], *found[tables[0].title], options) if options.name else list_tables(tables, rows, options))
+    sys.stdout.write(list_rows(*found[0], options) if options.name else list_tables(found, options))
 
 
 def main(arguments):
@@ -148,7 +145,7 @@ def main(arguments):
     check_init(rows, options, "reproduce", bool(model))
     for row in rows:
         row_hours, _ = speed.hours(row)
-        if row_hours is not None and not (options.prints or options.overrides or options.grids):
+        if row_hours and not (options.prints or options.overrides or options.grids):
             say(f"{row.name}: about {row_hours:.1f} hours for each seed")
     prefix = options.out / f"{table.paper}-{table.name}-{options.scale}"
     drive(rows, options, options.scale == "small", (table.figure, prefix.with_name(prefix.name + ".svg")), Analysis(table.analysis, prefix) if table.analysis else None)

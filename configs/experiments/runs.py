@@ -14,7 +14,30 @@ from configurations import fingerprint
 from data import Data
 from errors import refuse
 from tables import root
-from tools import call, commit, say, write_atomically
+from tools import call, commit, require_tools, say, write_atomically
+
+
+def resolved(path):
+    return str(path.resolve())
+
+
+def shown(path):
+    """Returns a path relative to the checkout or to the current folder, whichever contains it."""
+    return os.path.relpath(path, root) if path.is_absolute() and path.is_relative_to(root) else str(path)
+
+
+def quoted(command, show=resolved):
+    """Returns a command as bash. show: function that returns the printed form of a path."""
+    return " ".join(word if isinstance(word, Bash) else shlex.quote(show(word) if isinstance(word, pathlib.Path) else str(word)) for word in command)
+
+
+class Bash(str):
+    """A word of a command that is printed without quotes, such as <(configs/recipes/expand ...)."""
+
+
+def expansion(recipe, form=""):
+    """Returns the word of a recipe PAPER/RECIPE in printed commands. form: "" or " small"."""
+    return Bash(f"<({shlex.quote(f'{root}/configs/recipes/expand')} {recipe}{form})")
 
 
 @dataclasses.dataclass
@@ -26,7 +49,7 @@ class Row:
     configurations: list  # files of --config
     data: Data
     scores: list  # columns of results
-    addresses: list = dataclasses.field(default_factory=list)  # printed form of the configurations; empty: the files
+    addresses: list = dataclasses.field(default_factory=list)  # words of printed commands in place of the configurations; empty: the files
     overrides: list = dataclasses.field(default_factory=list)  # KEY=VALUE
     baseline: str = ""  # name of the row that this row is compared with
     published: str = ""
@@ -87,27 +110,23 @@ class Job:
     def scoring(self, split, model, options):
         """Returns the command that scores the model on a split."""
         file = self.init if self.row.program == "score" else self.out / f"{model}.safetensors"
-        prefix = str((self.row.data.folder / split).resolve())
-        words = [re.sub(r"^SPLIT\b", lambda _: prefix, word) for word in shlex.split(options)]
+        prefix = self.row.data.folder / split
+        words = [pathlib.Path(f"{prefix}{word[5:]}") if re.match(r"SPLIT\b", word) else word for word in shlex.split(options)]
         return ["mh-eval", "--format", "json", "--quiet", "--threads", self.threads, *words, file, self.row.data.shard(split)]
 
-    def printed(self):
-        """Returns the job as one line of bash, which runs in any folder."""
-        addresses = self.row.addresses or [shlex.quote(str(pathlib.Path(path).resolve())) for path in self.row.configurations]
-        marks = [f"\0{index}" for index in range(len(addresses))]
-        line = quoted(self.training(marks))
-        for mark, address in zip(marks, addresses):
-            line = line.replace(shlex.quote(mark), address)
-        commands = [] if self.row.program == "score" else [line]
-        if self.row.init and self.row.init_model == "average":
-            commands.insert(0, averaging(self.init.parent))
+    def printed(self, show=resolved):
+        """Returns the training and the scoring as one line of bash. show: function that returns the printed form of a path; by default the
+        line runs in any folder."""
+        commands = [averaging(self.init.parent, show)] if self.row.init and self.row.init_model == "average" else []
+        if self.row.program != "score":
+            commands.append(quoted(self.training(self.row.addresses or self.row.configurations), show))
         for split, model, options in sorted({(score.split, score.model, score.options) for score in self.row.columns()}):
             if model == "average" and self.row.program != "score":
-                commands.append(averaging(self.out))
-            commands.append(quoted(self.scoring(split, model, options)))
+                commands.append(averaging(self.out, show))
+            commands.append(quoted(self.scoring(split, model, options), show))
         return " && ".join(commands)
 
-    def check_configuration(self, record=True):
+    def check_configuration(self):
         """Refuses a run of another configuration in the folder; records the configuration of a new run."""
         checksum = fingerprint(self.row.configurations)
         if self.row.overrides:
@@ -120,7 +139,7 @@ class Job:
         if self.out.exists():
             if not file.exists() or file.read_text(encoding="utf-8").strip() != checksum:
                 refuse(self.out, "a run with this configuration", "a run with another configuration", "remove the folder, or use another --out")
-        elif record:
+        else:
             write_atomically(file, checksum + "\n")
 
     def result(self):
@@ -160,29 +179,22 @@ class Job:
                        "correct the measure of the column")
             scores[score.column] = outputs[key][score.measure]
         first, lines = read_log(self.log)
-        lines = [] if self.row.program == "score" else lines
         configuration = first.get("configuration", "")
+        if self.row.program == "score":
+            lines, configuration = [], ""  # of the training of the initial model
         checksums = {split: match.group(1) for split in ("train", "valid") if (match := re.search(rf'^{split}_checksum = "(\w+)"', configuration, re.MULTILINE))}
+        for split in {score.split for score in self.row.columns()} - {"train", "valid"}:
+            checksums[split] = "sha256:" + file_checksum(self.row.data.shard(split))[:16]
         result = {"tools": tools, "commit": commit(), "seconds": round(sum(line.get("seconds", 0) for line in lines), 1), "parameters": first["parameters"],
                   "scores": scores, "checksums": checksums}
         write_atomically(self.out / "result.json", json.dumps(result) + "\n")
         return self.result()
 
 
-def averaging(out):
+def averaging(out, show):
     """Returns the command of bash that writes the mean of the first five checkpoints of a run."""
-    folder = shlex.quote(str(out.resolve()))
+    folder = shlex.quote(show(out))
     return f"ls -v {folder}/checkpoints/*.safetensors | head -n 5 | xargs mh-convert --average > {folder}/average.safetensors"
-
-
-def quoted(command):
-    return shlex.join(str(part.resolve()) if isinstance(part, pathlib.Path) else str(part) for part in command)
-
-
-def shown(path):
-    """Returns a path relative to the checkout or to the current folder, whichever contains it."""
-    path = pathlib.Path(path)
-    return os.path.relpath(path, root) if path.is_absolute() and path.is_relative_to(root) else str(path)
 
 
 @functools.cache
@@ -224,6 +236,14 @@ def with_init_jobs(jobs):
         for link in chain:
             ordered.setdefault(link.out, link)
     return list(ordered.values())
+
+
+def print_jobs(jobs):
+    """Prints each job as a line of bash, and records its configuration, so that the driver accepts the run of this line."""
+    require_tools()
+    for job in jobs:
+        job.check_configuration()
+        print(job.printed())
 
 
 def run_jobs(jobs, tools):

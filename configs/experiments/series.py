@@ -22,18 +22,17 @@ import dataclasses
 import math
 import pathlib
 import re
-import signal
 import sys
 import time
 
 from effects import band, holm, null_distribution, p_value, slope_weights
 from errors import choose, refuse
 from paired import difference, mean
-from report import latex, markdown, number, tsv
-from runs import Job, with_init_jobs
+from report import FORMATS, number, provenance
+from runs import Job, print_jobs, with_init_jobs
 from study import Study
 from tables import lower_is_better
-from tools import commit, copy_tools, require_tools, say
+from tools import copy_tools, say
 
 KEYS = ("studies", "seeds", "null_seeds", "fresh_seeds", "level")
 STUDY_KEYS = ("name", "null", "minutes", "trends")
@@ -140,6 +139,10 @@ class Part:
         outside = sorted((one for one in self.comparisons if tests[one.name, one.baseline][4]), key=lambda one: tests[one.name, one.baseline][2])
         names = list(dict.fromkeys(name for one in outside for name in one.rows()))
         return self.jobs(names, self.fresh_seeds)
+
+    def all_jobs(self):
+        """Returns the jobs of the first seeds and of the fresh seeds that are known."""
+        return list({job.out: job for job in [*self.first_jobs(), *self.fresh_jobs()]}.values())
 
     def lines(self):
         """Returns a line of the table for each comparison."""
@@ -260,7 +263,7 @@ def run_within(part, jobs, ledger, budget, tools):
 
 
 def write(lines, options, footer):
-    sys.stdout.write({"tsv": tsv, "markdown": markdown, "latex": latex}[options.format](lines, footer))
+    sys.stdout.write(FORMATS[options.format](lines, footer))
     sys.stdout.flush()
 
 
@@ -296,17 +299,14 @@ def run(options, values):
         refuse(f"{options.file}: studies.name", "different names", ", ".join(part.name for part in parts), "rename a study")
     ledger = Ledger(options.out)
     if options.prints:
-        require_tools()
         for part in parts:
-            for job in part.first_jobs():
-                print(job.printed())
+            print_jobs(part.first_jobs())
         return
     if not options.tabulates:
         notes = ["fresh seeds: for the differences outside their bands, which are known after the first seeds",
                  f"spent: {ledger.spent() / 3600:.2f} of {budget / 3600:.2f} hours; the same command continues where it stopped"]
         write(plan(parts, ledger, budget), options, notes)
         tools = copy_tools(options.out / "tools")
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the time of the stopped run is written
         for part in parts:
             if not (run_within(part, part.first_jobs(), ledger, budget, tools) and run_within(part, part.fresh_jobs(), ledger, budget, tools)):
                 break
@@ -317,16 +317,6 @@ def run(options, values):
               f"p: from the null distribution, the differences between {numbers['null_seeds']} seeds of " + ", ".join(f"{part.name}/{part.null}" for part in parts),
               f"fresh, low, high: mean of {numbers['fresh_seeds']} fresh seeds and its 95% interval of Student's t; found: the mean has the sign of the difference, and the interval excludes 0",
               "trend: slope of the differences over log2 of the number",
-              f"configurations: commit {commit()}; spent: {ledger.spent() / 3600:.2f} of {budget / 3600:.2f} hours; runs: {options.out}"]
-    footer += [f"not run: {part.name}, {name}: {left} of {total} runs" for part in parts for name, left, total in missing_runs(part) if left]
+              f"spent: {ledger.spent() / 3600:.2f} of {budget / 3600:.2f} hours; runs: {options.out}"]
+    footer += [f"{part.name}: {line}" for part in parts for line in provenance(part.all_jobs())]
     write([heading, *(line for part in parts for line in part.lines())], options, footer)
-
-
-def missing_runs(part):
-    """Returns (row, number of runs without a result, number of runs) of each row, fresh seeds included."""
-    counts = {}
-    for job in {job.out: job for job in [*part.first_jobs(), *part.fresh_jobs()]}.values():
-        entry = counts.setdefault(job.row.name, [0, 0])
-        entry[0] += job.result() is None
-        entry[1] += 1
-    return [(name, *entry) for name, entry in counts.items()]

@@ -76,7 +76,7 @@ def hours(row):
     if row.program == "score":
         return 0.0, ""
     if row.program == "mh-finetune":
-        return None, "depends on the model of --init"
+        return None, "depends on the initial model"
     speed = read_cache().get(key_of(row))
     if speed is None:
         return None, "unmeasured"

@@ -8,7 +8,7 @@ The keys of the file; only data, config and one row are required:
     config = ["configs/small/wikitext2.toml"]  # base configurations of all rows, relative to the file or to the checkout
     seeds = 3                              # or a list: [1, 4, 7]
     baseline = "plain"                     # the row that all rows are compared with; default: the first row
-    program = "mh-train"                   # or mh-finetune, with the model `init`
+    program = "mh-train"                   # or mh-finetune, with the model `init`, or score, which only scores the row `init`
     set = { "train.length" = "500u" }      # overrides of all rows
     grid = { "train.lr" = [1e-3, 3e-3] }   # a row for each combination of these values
     list = [{ "train.lr" = 1e-3 }, { "train.lr" = 3e-3, "attention.heads" = 4 }]  # a row for each of these sets of overrides
@@ -49,7 +49,7 @@ from configurations import fingerprint, read_toml, settings_of, text_of
 from data import Data, data_named
 from driver import check_init, drive, parser_of
 from errors import choose, refuse
-from runs import Row
+from runs import Row, expansion
 from tables import Score, recipes, recipes_of, root, scores_of
 from tools import write_atomically
 
@@ -151,7 +151,7 @@ class Study:
             files, addresses = [*base, *self.files(table.get("config", []), f"rows.{name}.config")], []
             if "recipe" in table:
                 recipe = recipe_file(table["recipe"], out / "recipes", str(self.path))
-                addresses = [f"<({root}/configs/recipes/expand {table['recipe']})", *(str(file.resolve()) for file in files)]
+                addresses = [expansion(table["recipe"]), *files]
                 files = [recipe, *files]
             if not files:
                 refuse(f"{self.path}: rows.{name}", "a configuration in `config` or `recipe`", "none", "name a file, or config = [...] for all rows")
@@ -161,6 +161,8 @@ class Study:
             for point in points:
                 suffix = "".join(f"@{override}" for override in point)
                 init = None
+                if program == "score" and "init" not in table:
+                    refuse(f"{self.path}: rows.{name}", "an earlier row in `init`, whose model the program score scores", "none", "add init, or choose mh-train")
                 if "init" in table:
                     init = choose(f"{self.path}: rows.{name}.init", "an earlier row", str(table["init"]) + suffix, [row.name for row in rows], "move the row before this one")
                     init = next(row for row in rows if row.name == init)
@@ -207,7 +209,7 @@ def main(arguments):
     study = Study(options.file, values)
     options.out = options.out or pathlib.Path(study.values.get("out", f"study-{options.file.stem}"))
     seeds = study.values.get("seeds", 3)
-    options.seeds = options.seeds or (",".join(map(str, seeds)) if isinstance(seeds, list) else str(seeds))
+    options.seeds = options.seeds or ("".join(f"{seed}," for seed in seeds) if isinstance(seeds, list) else str(seeds))
     if options.init is None and "init" in study.values:
         options.init = study.path.parent / study.values["init"]
     data = study.data(options.out)

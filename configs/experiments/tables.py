@@ -41,6 +41,12 @@ def training_length(recipe):
     return (row["length"], int(row["tokens per update"])) if row else ("", 0)
 
 
+def substituted(name, pattern, text):
+    """Returns a name with the text that * in the pattern matches in place of its *, or None if the pattern does not match the text."""
+    match = re.fullmatch(fnmatch.translate(pattern).replace(".*", "(.*)"), text)
+    return match and (name.replace("*", match.group(1)) if match.groups() else name)
+
+
 def matching(name, key):
     """Returns all rows of a table of this folder that have the first pattern in the column `rows` that matches `key`."""
     rows = read_here(name)
@@ -72,10 +78,9 @@ class Table:
         """Returns the name of the recipe that a recipe is compared with, or ""."""
         for rule in self.baselines:
             pattern, name = rule.split("=")
-            match = re.fullmatch(fnmatch.translate(pattern).replace(".*", "(.*)"), recipe)
-            if match:
-                name = name.replace("*", match.group(1)) if match.groups() else name
-                return name if name != recipe else ""
+            baseline = substituted(name, pattern, recipe)
+            if baseline:
+                return baseline if baseline != recipe else ""
         names = [row["recipe"] for row in self.recipes() if recipe.startswith(row["recipe"] + "-")]
         return min(names, key=len, default="")
 

@@ -19,11 +19,17 @@ def say(text):
 
 
 def call(command, **options):
-    """Runs a command and returns its standard output if `options` captures it."""
-    process = subprocess.run([str(part) for part in command], check=False, **options)
+    """Runs a command and returns its standard output if `options` captures it. If the driver is stopped, the command is stopped and awaited."""
+    with subprocess.Popen([str(part) for part in command], **options) as process:
+        try:
+            output, _ = process.communicate()
+        except SystemExit:
+            process.terminate()  # a training saves its state
+            process.wait()
+            raise
     if process.returncode != 0:
         refuse(shlex.join(map(str, command)), "exit status 0", f"exit status {process.returncode}", "correct the cause above, then repeat the command, which continues from here")
-    return process.stdout
+    return output
 
 
 def require_tools():

@@ -1,4 +1,4 @@
-# configs/small/compare: every method builds; the table has the mean result of each method; finished runs are not
+# ./run compare: every method builds; the table has the mean result of each method; finished runs are not
 # repeated, stopped runs are resumed, runs with another configuration are refused.
 [ -n "$(command -v mh-eval || true)" ] || skip "mh-eval is not built"
 make_text 200 > text
@@ -15,7 +15,7 @@ for method in "$ROOT"/configs/methods/*.toml "$ROOT"/configs/small/*.toml; do
 done
 cp -r "$ROOT/configs" configs
 sed -i 's/"1000u"/"4u"/; s/"250u"/"2u"/; s/"100u"/"1u"/; s/^width = 128/width = 16/; s/^ffn_dim = 512/ffn_dim = 16/; s/^layers = 4/layers = 1/' configs/small/wikitext2.toml
-compare() { expect "$1" configs/small/compare --seeds 2 --threads 1 --out runs "${@:2}"; }
+compare() { expect "$1" python3 -B configs/experiments compare --seeds 2 --threads 1 --out runs "${@:2}"; }
 # table_of FILE: prints the rows of a table without its heading, its footer and the seconds of training.
 table_of() { grep -v '^#' "$1" | tail -n +2 | cut -f 1-13; }
 compare 0 plain mixhead-a+sigsoftmax
@@ -53,7 +53,8 @@ compare 0 mixhead-a+sigsoftmax
 echo "train.lr = 1e-3" >> configs/methods/sigsoftmax.toml
 compare 0 plain
 compare 1 mixhead-a+sigsoftmax; expect_stderr "found a run with another configuration"
-compare 1 nonsense; expect_stderr "expected a method of wikitext2"; expect_stderr "found nonsense"
+compare 1 nonsense; expect_stderr "expected a method of wikitext2"; expect_stderr "found nonsense; see ./run compare --help"
+compare 1 mixhed-b; expect_stderr "found mixhed-b; write mixhead-b, or see ./run compare --help"
 compare 1 plain --seeds 0; expect_stderr "--seeds: expected a positive number of seeds"
 # Translation, with generated text in place of the corpus: the table reports BLEU.
 data=runs/data-multi30k
@@ -71,7 +72,7 @@ expect 0 mh-eval --format json runs/multi30k/plain/seed1/best.safetensors "$data
 python3 -c "
 import json
 assert json.load(open('out'))['bleu'] == json.load(open('runs/multi30k/plain/seed1/result.json'))['scores']['test BLEU']"
-compare 1 --corpus multi30k nonsense; expect_stderr "rotation-soft"
+compare 1 --corpus multi30k rotation-sof; expect_stderr "write rotation-soft"
 # GLUE: `compare` fine-tunes the model of --init, refuses a folder with runs that started from another model, and needs no
 # test set.
 cat > bert.toml <<'T'

@@ -27,6 +27,12 @@ for paper in papers():
         form = configurations.small_form(name)
         assert scores_of(f"data/{form['data']}") if form else matching("small.tsv", name)[0]["reason"], name
 P
+# The driver and `expand` write the same configuration of a recipe.
+for paper in mixhead mae skip-cross-head fixhead rotation; do
+  recipe=$paper/$(awk -F '\t' 'NR > 1 && $4 != "" { print $1; exit }' configs/recipes/$paper.tsv)
+  PYTHONPATH=configs/experiments python3 -c "import pathlib, study, sys; print(study.recipe_file('$recipe', pathlib.Path('expanded'), 'test').read_text(), end='')" > driver.toml
+  configs/recipes/expand "$recipe" | diff driver.toml - || fail "expected one configuration of $recipe"
+done
 # One call for each seed, with the models of all rows; the table names row and seed.
 make_data "my runs/data-wikitext2-words"
 small 0 mixhead figure1
@@ -43,6 +49,16 @@ echo changed >> "my runs/small/mixhead/table1-baevski/seed2/best.safetensors"
 small 0 mixhead figure1 --table; expect_stderr "leaves out my runs/mixhead-figure1-small-seed2.tsv, which is not stored"
 small 0 mixhead figure1
 [ "$(grep -c '^experiments: analysis: mh-spectrum' err)" -eq 1 ] || fail "expected the analysis of one seed; found $(cat err)"
+# A direction that the seeds do not tell from chance is stated as such.
+PYTHONPATH=configs/experiments python3 - <<'P' || fail "expected directions with reservations"
+from types import SimpleNamespace
+from report import direction
+
+row, baseline = (SimpleNamespace(published=f"perplexity, dev / test: 90 / {test}") for test in (82.9, 84.0))
+assert direction(row, baseline, 0.5, 0.1, 0.9) == "published +, found +: agrees"
+assert direction(row, baseline, 0.5, -0.1, 1.1) == "published +, found +: agrees, interval includes 0"
+assert direction(row, baseline, -0.5, None, None) == "published +, found -: differs, one seed"
+P
 # One call for each run, of the mean of its checkpoints; pictures of one model; logs in place of models.
 make_data "my runs/data-multi30k"
 small 0 mae table5 --rows mae-7,nobcd --seeds 1
@@ -63,6 +79,25 @@ small 0 mae table7 --seeds 1 --rows ftg,noft
 expect_stderr "table2-mae-7, seed 1: run 1 of 3"
 [ "$(grep -v '^#' out | tail -n +2 | cut -f 1 | tr '\n' ' ')" = "ftg noft " ] || fail "$(cat out)"
 grep -q -- "--from my runs/small/mae/table2-mae-7/seed1/average.safetensors" "my runs/small/mae/table7-ftg/seed1/best.safetensors" || fail "expected the mean of the checkpoints"
+# The footer has the commands of training and scoring; a row that only scores has no training and no data of training.
+grep "^# command of ftg: ls -v 'my runs/small/mae/table2-mae-7/seed1'/checkpoints" out | grep -q " && mh-train --from .* && mh-eval .* --references 'my runs/data-iwslt14-part/valid.en' " || fail "$(cat out)"
+grep "^# command of noft: " out | grep -q "average.safetensors && mh-eval [^&]*average.safetensors' [^&]* && mh-eval " || fail "$(cat out)"
+[ "$(grep -c '^# data: ' out)" -eq 2 ] || fail "$(cat out)"
+# SIGTERM to the driver alone stops the training, which saves before the driver ends.
+MH_STUB_STOP=$PWD/state python3 configs/experiments reproduce --out stopped --threads 1 --scale small --data "my runs/data-iwslt14-part" mixhead table2 --rows vanilla 2> err &
+driver=$!
+for _ in $(seq 100); do [ ! -s state ] || break; sleep 0.1; done
+kill -TERM "$driver"
+status=0
+wait "$driver" || status=$?
+[ "$status $(cat state)" = "143 saved" ] || fail "expected status 143 after the training saved; found $status, $(cat state)"
+expect_stderr "experiments: stopped; the same command goes on from the last checkpoint"
+# Rows without a run are named, and runs with different data of one name are refused.
+small 0 mae table7 --rows ftg --seeds 2 --table; expect_stdout "# not run: ftg: 1 of 2 runs"
+make_data others
+echo other > others/train.mhs
+small 1 mae table7 --seeds 2 --rows ftg --data others
+expect_stderr "data iwslt14-part, train.mhs: expected the same shard in all runs; found checksum "; expect_stderr "remove the runs of the other data, or use another --out"
 [ ! -e "my runs/small/mae/table7-noft/seed1/best.safetensors" ] || fail "expected no training without fine-tuning"
 for data in wikipedia squad mnli; do make_data "my runs/data-$data"; done
 reproduce 0 fixhead table1 --rows heads8-squad,heads8-mnli --print
@@ -73,6 +108,12 @@ make_data "my runs/data-iwslt14-wmt"
 make_data "my runs/data-wmt14-en-de"
 reproduce 0 mae figure2 --list
 [ "$(awk -F '\t' '$1 ~ /^ftg-plus@/ && $7 == "ftall@" $3' out | wc -l)" -eq 5 ] || fail "$(cat out)"
+# The list counts rows at the scale, those left out too, and sums the hours only if a row that trains is measured.
+XDG_CACHE_HOME=$PWD/cache reproduce 0 --list mae
+expect_stdout $'mae/table5\t3 of 3\twmt14-en-de\tunmeasured\t0\tone expert for each layer, WMT14 En-De\tmh-spectrum experts'
+grep -q $'^mae/table7\t5 of 5\t[^\t]*\tunmeasured\t' out || fail "$(cat out)"
+grep -q $'^mae/figure2\t10 of 10\t' out || fail "$(cat out)"
+XDG_CACHE_HOME=$PWD/cache small 0 --list mae; expect_stdout $'mae/figure2\t0 of 2\t-\t-\t0\t'
 # The gold test set of MRPC is a column, and the published BERT comes from its script at the scale of the paper.
 make_data "my runs/data-mrpc"
 printf '#!/bin/bash\necho "{\\"score\\": 1}" > "$1/bert.safetensors"\n' > data_scripts/bert-base-uncased

@@ -51,6 +51,10 @@ sed 's/^grid.*/list = [{ "train.lr" = 1e-3 }, { "train.lr" = 3e-3, "attention.he
 study 0 listed.toml --out study-base --seeds 3,5
 expect_stderr "plain@train.lr=0.003@attention.heads=1, seed 3: run 2 of 8"
 ! grep -q "plain@train.lr=0.001, seed 3: run" err || fail "a finished run was repeated"
+# A list of one seed is that seed.
+sed 's/^seeds.*/seeds = [4]/' base.toml > one-seed.toml
+study 0 one-seed.toml --print
+[ "$(grep -c -- '--seed 4 ' out)" -eq 4 ] && [ "$(wc -l < out)" -eq 4 ] || fail "$(cat out)"
 # Another configuration in the same folder is refused.
 sed 's/^width = 16/width = 32/' tiny.toml > wider.toml
 sed 's/tiny.toml/wider.toml/' base.toml > wider-study.toml
@@ -63,6 +67,7 @@ refused 's/^baseline.*/baseline = "plan"/' "baseline: expected a row" "found pla
 refused 's/tiny.toml/tinny.toml/' "expected a file relative to the study or to the checkout; found tinny.toml"
 refused 's/^data.*/data = "wikitext"/' "expected a data set" "found wikitext; write wikitext2"
 refused 's/^seeds.*/seeds = 0/' "--seeds: expected a positive number of seeds"
+refused 's/^baseline.*/program = "score"/' "rows.plain: expected an earlier row in \`init\`, whose model the program score scores; found none"
 refused 's/"perplexity"/"perplex"/' "expected the score perplex; found the scores"
 refused 's/^config = ."configs.*/recipe = "mixhead\/table2-vanila"/' "expected a recipe of mixhead" "write table2-vanilla"
 refused 's/^.rows.plain.$/rows = 3/' "expected a configuration in TOML"

@@ -103,7 +103,14 @@ T
 series() { expect "$1" python3 -B "$ROOT/configs/experiments" study series.toml --out runs --threads 1 "${@:2}"; }
 series 0 --table
 [ "$(grep -c 'not run$' out)" -eq 5 ] || fail "$(cat out)"
-expect_stdout "# not run: first, plain: 10 of 10 runs"
+expect_stdout "# first: not run: plain: 10 of 10 runs"
+# The driver accepts the run of a printed command.
+expect 0 python3 -B "$ROOT/configs/experiments" study series.toml --out printed --threads 1 --print
+mkdir -p printed/data-wikitext2
+cp runs/data-wikitext2/* printed/data-wikitext2
+head -n 1 out > line
+bash line > /dev/null
+expect 0 python3 -B "$ROOT/configs/experiments" study series.toml --out printed --threads 1 --budget 1s
 # The plan has the stated minutes; a budget of half an hour ends after the runs whose estimates fit in it.
 series 0 --budget 30m
 expect_stdout $'1\tfirst\tplain\t0\t10\t1.00\t1.00\tno'
@@ -120,7 +127,11 @@ expect_stdout $'1\tfirst\tplain\t10\t0\t0.00'
 [ "$(awk -F '\t' '$1 == "first" && $2 == "other" { print $NF }' out)" = "inside the band" ] || fail "$(cat out)"
 [ "$(awk -F '\t' '$2 == "trend: mixing by heads" { print $NF }' out)" = "inside the band" ] || fail "$(cat out)"
 [ "$(awk -F '\t' '$1 == "second" && $2 == "gates" { print $NF }' out)" = "inside the band" ] || fail "$(cat out)"
-! grep -q "^# not run" out || fail "$(cat out)"
+! grep -q "not run" out || fail "$(cat out)"
+# The footer has the commits, tools, data and seeds of the runs of each study.
+expect_stdout "# first: seeds: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15"
+[ "$(grep -c '^# first: data: wikitext2, [a-z]*.mhs, checksum' out)" -eq 2 ] || fail "$(cat out)"
+[ "$(grep -c ': tools: mh-train stub ' out)" -eq 2 ] || fail "$(cat out)"
 folders=(runs/first/mixed/seed*/)
 [ "${#folders[@]}" -eq 8 ] || fail "expected three seeds and five fresh ones; found ${folders[*]}"
 [ ! -d runs/first/other/seed11 ] || fail "expected no fresh seeds inside the band"
