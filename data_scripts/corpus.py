@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Reads archives of public corpora. corpus.sh calls this program; it needs Python 3.9 and no packages.
 
-usage: corpus.py archive FILE SUM MIRROR URL | corpus.py members ARCHIVE FOLDER MEMBER=NAME… | corpus.py python PACKAGE==VERSION…
-corpus.sh describes the three commands. MH_SCRIPT: name of the calling script, which starts each message. Exit status: 0, or 1 after an error.
+usage: corpus.py lock DESCRIPTOR FOLDER | corpus.py archive FILE SUM MIRROR URL | corpus.py members ARCHIVE FOLDER MEMBER=NAME… | corpus.py python PACKAGE==VERSION…
+corpus.sh describes the commands. MH_SCRIPT: name of the calling script, which starts each message. Exit status: 0, or 1 after an error.
 """
 import bz2
 import contextlib
@@ -200,6 +200,16 @@ def fetch_archive(path, sums, mirrored, url):
             raise
 
 
+def lock_folder(descriptor, folder):
+    """Locks a folder for the calling script, which has opened it as `descriptor`."""
+    try:
+        fcntl.flock(int(descriptor), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise Fault(f"{folder}: expected one script that writes this folder; found another; wait for its end and run the script again") from None
+    except OSError as error:  # some network file systems lock only files that are open for writing
+        log(f"{folder}: cannot be locked ({error.strerror}): run only one script at a time that writes this folder")
+
+
 def archive(path, sum_text, mirror, url):
     sums = [] if os.environ.get("MH_TEST_SUMS") == "none" else wanted_sums(sum_text)
     if os.path.isfile(path) and not wrong_sum(path, sums):
@@ -341,7 +351,7 @@ def python(*packages):
 
 
 def main():
-    commands = {"archive": archive, "members": members, "python": python}
+    commands = {"lock": lock_folder, "archive": archive, "members": members, "python": python}
     try:
         commands[sys.argv[1]](*sys.argv[2:])
     except Fault as fault:

@@ -5,6 +5,13 @@
 
 trap 'rm -f "${corpus_part:-}"' EXIT
 
+# corpus_folder FOLDER: makes FOLDER and locks it until the script ends, since two scripts that write the same files would destroy them.
+corpus_folder() {
+  mkdir -p "$1" 2> /dev/null || { echo "${0##*/}: expected a folder that can be written; found none at $1; name another folder" >&2; exit 1; }
+  exec {corpus_lock}< "$1"
+  corpus_run lock "$corpus_lock" "$1"
+}
+
 # corpus_file FILE SUM MIRROR URL: writes FILE atomically if its SHA-256 is SUM. Reads $MH_DATA/MIRROR (zstd) if that
 # file exists, else URL (https://, or file:// for a local copy; a URL that ends in .gz is decompressed). Exits with
 # status 1 if neither can be read or the content has another SHA-256.

@@ -14,6 +14,10 @@ expect_fetch 1 other "$sum" none.zst "$url.gone" MH_DATA=; expect_stderr "expect
 zstd -q copy/input.txt -o mirror/input.zst
 expect_fetch 0 mirrored "$sum" input.zst "$url.gone" MH_DATA="$PWD/mirror"
 cmp mirrored copy/input.txt
+# Two scripts that write the same folder: the second one ends.
+mkdir busy
+(exec 9< busy; flock 9; expect 1 env MH_DATA= "$scripts/wikitext-2" busy "file://$PWD/none" 9<&-)
+rmdir busy
 printf 'no zstd\n' > mirror/broken.zst
 expect_fetch 1 other "$sum" broken.zst "$url" MH_DATA="$PWD/mirror"; expect_stderr "expected a zstd file"
 rm -f got; echo before > got
