@@ -17,7 +17,6 @@ corpus_folder() {
 # .gz and FILE does not end in gz). SUM: published sums of FILE, each as sha256:…, sha1:…, md5:… or bytes:…, joined by commas; "" prints the SHA-256
 # found. A second call continues a broken download with known sums.
 corpus_file() { corpus_run file "$1" "$2" "$3" "$4"; }
-corpus_archive() { corpus_file "$@"; }
 
 # corpus_members ARCHIVE FOLDER MEMBER=NAME…: writes members of a zip or tar archive (also .gz, .bz2 and .xz) to FOLDER/NAME, each atomically. A file
 # that already has the content of its member keeps its time of modification. Exits with status 1 if a member is missing or incomplete. With a NAME
