@@ -1,18 +1,25 @@
 # shellcheck shell=bash
-# Functions that iwslt14 and wmt14-en-de share. These scripts source this file after corpus.sh.
+# Functions that the scripts of translation share. These scripts source this file after corpus.sh.
 
 translation_scripts=$(dirname "${BASH_SOURCE[0]}")
+translation_groups=()  # process groups that run, each with a minus sign
+# shellcheck disable=SC2154  # corpus_make assigns corpus_part
+trap '[ ${#translation_groups[@]} -eq 0 ] || kill -- "${translation_groups[@]}" 2> /dev/null; rm -f "${corpus_part:-}"' EXIT
 
-# translation_sides FUNCTION LANGUAGE LANGUAGE: runs FUNCTION for both languages at the same time and exits with status 1 if one of them fails.
+# translation_sides FUNCTION LANGUAGE LANGUAGE: runs FUNCTION for both languages at the same time and exits with status 1 if one of them fails. A signal
+# that ends the script ends both, which would otherwise write the files of a second call.
 translation_sides() {
   local l pids=() pid status=0
+  set -m  # each language is a process group
   "$translation_scripts/moses" tokenize --language en < /dev/null || exit 1  # installs the packages before two processes need them
   for l in "$2" "$3"; do
     # shellcheck disable=SC2154  # corpus_make assigns corpus_part
     (trap 'rm -f "${corpus_part:-}"' EXIT; "$1" "$l") &
-    pids+=($!)
+    pids+=($!) translation_groups+=("-$!")
   done
+  set +m
   for pid in "${pids[@]}"; do wait "$pid" || status=1; done
+  translation_groups=()
   [ "$status" -eq 0 ] || exit 1
 }
 

@@ -21,6 +21,20 @@ for l in de en; do [ "$(longest "$l")" -le 240 ] || fail "expected at most 240 t
 expect 0 "$scripts/iwslt14-long" long "my iwslt"; expect_stderr "train.mhs: present, not written again"
 expect 1 "$scripts/iwslt14-long" long none; expect_stderr "expected the file de in none; found none; run data_scripts/iwslt14 'none' de-en"
 expect 2 "$scripts/iwslt14-long" long
+# A signal that ends a script ends the processes of both languages.
+mkdir fake; printf '#!/bin/sh\n' > fake/moses; chmod +x fake/moses
+interrupted() {
+  exec bash -euo pipefail -c 'source "$1/corpus.sh"; source "$1/translation.sh"; translation_scripts=fake
+    late() { touch "started.$1"; sleep 1; cat /dev/null; touch "late.$1"; }
+    work() { corpus_make "made.$1" -- late "$1"; }
+    translation_sides work de en' corpus.sh "$scripts"
+}
+interrupted 2> err &
+script=$!
+for _ in $(seq 100); do [ ! -f started.de ] || [ ! -f started.en ] || break; sleep 0.1; done
+kill "$script"; wait "$script" || true
+sleep 1.5
+[ "$(ls started.* late.* made.* 2> /dev/null | paste -sd ' ')" = "started.de started.en" ] || fail "expected no process of an ended script; found $(ls)"
 
 expect 0 "$scripts/iwslt14-wmt" transfer "my iwslt" wmt; expect_stderr "train-5.mhs: 3 of 60 pairs"
 sort transfer/drawn | cmp - <(paste "my iwslt"/train.en "my iwslt"/train.de | sort) || fail "expected each pair once"
