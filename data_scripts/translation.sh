@@ -42,6 +42,9 @@ translation_clean() {
   "$translation_scripts/clean-pairs" "$@"
 }
 
+# translation_lengths VOCABULARY FILE: prints the number of subwords of each line.
+translation_lengths() { mh-prep lm -q --vocab "$1" "$2" | mh-prep cat --ids - | awk '{ print NF - 1 }'; }
+
 # translation_lines FILE: prints the number of lines. translation_words FILE: prints the number of words; wc in the C locale would ignore words
 # without ASCII characters. translation_entries VOCABULARY: prints the number of entries. translation_field FIELD SHARD: prints a field of
 # `mh-prep info`.

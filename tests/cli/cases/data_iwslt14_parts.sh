@@ -21,6 +21,11 @@ for l in de en; do [ "$(longest "$l")" -le 240 ] || fail "expected at most 240 t
 expect 0 "$scripts/iwslt14-long" long "my iwslt"; expect_stderr "train.mhs: present, not written again"
 expect 1 "$scripts/iwslt14-long" long none; expect_stderr "expected the file de in none; found none; run data_scripts/iwslt14 'none' de-en"
 expect 2 "$scripts/iwslt14-long" long
+# A vocabulary that cannot encode the text leaves no joined pairs.
+cp -r "my iwslt" damaged; cp damaged/train.de damaged/de
+status=0; "$scripts/iwslt14-long" lost damaged 2> err || status=$?
+[ "$status" = 1 ] && grep -qF 'expected the complete output of translation_lengths' err || fail "expected status 1; found $status"
+[ -z "$(find lost -type f)" ] || fail "expected no files after an error; found $(find lost -type f)"
 # A signal that ends a script ends the processes of both languages.
 mkdir fake; printf '#!/bin/sh\n' > fake/moses; chmod +x fake/moses
 interrupted() {
