@@ -122,6 +122,9 @@ mkdir glue
 mv own/MRPC/{train,dev,test}.tsv glue
 expect 0 "$scripts/glue" mrpc mrpc pieces own; expect_stderr "Microsoft's original form"
 for split in train dev test; do cmp "mrpc/$split.tsv" "glue/$split.tsv"; done
+# A full disk leaves no incomplete file.
+! (trap '' XFSZ; ulimit -f 100; exec "$scripts/glue" full mrpc pieces own) 2> err || fail "expected an error of a file of more than 100 KiB"
+[ -z "$(find full -name '*.part')" ] || fail "expected no incomplete files; found $(ls full)"
 expect 0 env MH_DATA="$data" "$scripts/glue" mirrored mrpc pieces; expect_stderr "examples of mrpc in train.mhs: expected 3668; found 3668"
 for split in train valid test test-gold; do cmp <(mh-prep cat "mrpc/$split.mhs") <(mh-prep cat "mirrored/$split.mhs"); done
 for task in cola rte sst2 stsb; do
