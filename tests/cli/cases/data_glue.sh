@@ -60,7 +60,8 @@ pathlib.Path("zips/msr_paraphrase_test.txt").write_text(header + "1\t20\t21\tone
 pathlib.Path("zips/mrpc_dev_ids.tsv").write_text("12\t13\n")
 PYTHON
 url=file://$PWD/zips
-expect 0 env MH_TEST_SUMS=none "$scripts/glue" "all tasks" all pieces "$url"
+mkdir -p mirror/glue; echo other > mirror/glue/RTE.zip  # a URL comes before the mirror
+expect 0 env MH_TEST_SUMS=none MH_DATA="$PWD/mirror" "$scripts/glue" "all tasks" all pieces "$url"
 expect_stderr "mh-prep: 3 examples of qqp, 3 labelled"
 expect_stderr "dropped"  # the line of five columns
 expect_stderr "ended in CR LF"
