@@ -49,6 +49,9 @@ corpus_make() {
   mv "$corpus_part" "$file"
 }
 
+# corpus_setting FILE TEXT: writes TEXT to FILE unless FILE has it, so that FILE, an input of corpus_make, is newer after a change of the setting.
+corpus_setting() { [ "$(cat "$1" 2> /dev/null)" = "$2" ] || echo "$2" > "$1"; }
+
 # corpus_has_prep: returns whether mh-prep is on the PATH; prints a message if it is not.
 corpus_has_prep() { command -v mh-prep >/dev/null || { echo "${0##*/}: mh-prep is not on the PATH, so no shards are written" >&2; return 1; }; }
 

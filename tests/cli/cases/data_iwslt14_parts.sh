@@ -11,6 +11,7 @@ done
 mh-prep vocab -q --type subword-nmt --merges 50 "my iwslt"/train.* > joint
 for l in de en; do mh-prep vocab -q --type subword-nmt --codes joint "my iwslt/train.$l" > "my iwslt/$l"; done
 mh-prep vocab -q --type subword-nmt --codes joint "my iwslt"/train.?? > wmt/joint.vocab
+cp wmt/joint.vocab "my iwslt/joint.copy"
 
 expect 0 "$scripts/iwslt14-long" long "my iwslt"; expect_stderr "train: 60 pairs joined to"
 tr '\n' ' ' < "my iwslt/train.de" | sed 's/ $//' > words
@@ -52,6 +53,9 @@ expect 1 "$scripts/iwslt14-wmt" transfer none wmt; expect_stderr "expected the f
 expect 0 "$scripts/iwslt14-part" part wmt/joint.vocab "my iwslt"
 cat part/train.de part/valid.de | cmp - "my iwslt/valid.de"
 [ "$(mh-prep info part/train.mhs | sed -n 's/^records\t//p')" = 30 ] || fail "expected 30 pairs; found $(mh-prep info part/train.mhs)"
+# Another vocabulary, older than the shards, encodes them again.
+expect 0 "$scripts/iwslt14-part" part wmt/joint.vocab "my iwslt"; expect_stderr "train.mhs: present, not written again"
+expect 0 "$scripts/iwslt14-part" part "my iwslt/joint.copy" "my iwslt"; ! grep -q "train.mhs: present" err || fail "expected shards of the other vocabulary; found $(cat err)"
 expect 1 "$scripts/iwslt14-part" part none; expect_stderr "expected the vocabulary none; found none; run data_scripts/multi30k 'none'"
 data=${MH_DATA:-$ROOT/../shared/data}
 if [ -f "$data/iwslt14/valid.de.zst" ]; then
