@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Reads archives of public corpora. corpus.sh calls this program; it needs Python 3.9 and no packages.
+"""Downloads and reads files of public corpora. corpus.sh calls this program; it needs Python 3.9 and no packages.
 
-usage: corpus.py archive FILE SUM MIRROR URL | corpus.py members ARCHIVE FOLDER MEMBER=NAME… | corpus.py python PACKAGE==VERSION…
-corpus.sh describes the three commands. MH_SCRIPT: name of the calling script, which starts each message. Exit status: 0, or 1 after an error.
+usage: corpus.py lock DESCRIPTOR FOLDER | corpus.py file FILE SUM MIRROR URL | corpus.py members ARCHIVE FOLDER MEMBER=NAME… | corpus.py python PACKAGE==VERSION…
+corpus.sh describes the commands. MH_SCRIPT: name of the calling script, which starts each message. Exit status: 0, or 1 after an error.
 """
 import bz2
 import contextlib
@@ -70,7 +70,7 @@ def copy(source, target):
         num_bytes += len(chunk)
 
 
-# Archives ---------------------------------------------------------------------------------------------------------------------------
+# Files ------------------------------------------------------------------------------------------------------------------------------
 
 def wanted_sums(text):
     """Returns the pairs (kind, value) of "sha256:…,bytes:…"."""
@@ -123,7 +123,9 @@ def read_mirror(mirrored, part):
 def open_source(url, start):
     """Opens the content of `url`, a local path or file:// or https://, at byte `start` if possible. Returns (stream, the byte at which it begins,
     the number of bytes that follow or None)."""
-    local = urllib.request.url2pathname(url[len("file://"):]) if url.startswith("file://") else url
+    local = url.removeprefix("file://")
+    if local != url and not os.path.exists(local):
+        local = urllib.request.url2pathname(local)
     if "://" not in local:
         file = open(local, "rb")
         start = min(start, os.path.getsize(local))
@@ -137,8 +139,9 @@ def open_source(url, start):
     return response, start if response.status == 206 else 0, int(length) if length else None
 
 
-def download(url, part):
-    """Appends the rest of the content of `url` to the file `part`, or writes all of it if the server cannot start within the content."""
+def download(url, part, unpacks):
+    """Appends the rest of the content of `url` to the file `part`, or writes all of it if the server cannot start within the content. unpacks: the
+    content has the format of gzip, and `part` receives the decompressed bytes."""
     start = os.fstat(part.fileno()).st_size
     try:
         source, first, length = open_source(url, start)
@@ -151,16 +154,21 @@ def download(url, part):
         raise SourceFault(getattr(reason, "strerror", None) or str(reason)) from None
     with source:
         part.truncate(first)
+        if unpacks:
+            with gzip.open(source) as unpacked:  # raises an EOFError at the end of an incomplete file
+                copy(unpacked, part)
+            return
         num_bytes = copy(source, part)
     if length is not None and num_bytes < length:
         raise SourceFault(f"the end after {first + num_bytes} of {first + length} bytes")
 
 
-def fetch_archive(path, sums, mirrored, url):
-    """Writes the archive to `path`.part and renames this file when its sums are correct. With known sums the file stays after a broken download,
+def fetch(path, sums, mirrored, url):
+    """Writes the file to `path`.part and renames this file when its sums are correct. With known sums the file stays after a broken download,
     and the next call continues it."""
     name, part_path, origin = os.path.basename(path), path + ".part", mirrored or url
-    keep = bool(sums) and not mirrored
+    unpacks = url.endswith(".gz") and not path.endswith("gz")
+    keep = bool(sums) and not mirrored and not unpacks
     with writing(part_path), open(part_path, "ab") as part:  # also for an error of the last write when the file closes
         try:
             fcntl.flock(part, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -178,11 +186,11 @@ def fetch_archive(path, sums, mirrored, url):
                     if mirrored:
                         read_mirror(mirrored, part)
                     else:
-                        download(url, part)
+                        download(url, part, unpacks)
                 except SourceFault as fault:
                     part.flush()
                     advice = "; a second call continues the download" if keep and os.path.getsize(part_path) else ""
-                    raise Fault(f"{name}: expected the archive in the mirror MH_DATA or from {origin}; found: {fault}; pass another URL (file:// for a copy of "
+                    raise Fault(f"{name}: expected the file in the mirror MH_DATA or from {origin}; found: {fault}; pass another URL (file:// for a copy of "
                                 f"your own) or set MH_DATA to the folder of the mirror{advice}") from None
                 part.flush()
                 fault = wrong_sum(part_path, sums)
@@ -200,14 +208,24 @@ def fetch_archive(path, sums, mirrored, url):
             raise
 
 
-def archive(path, sum_text, mirror, url):
+def lock_folder(descriptor, folder):
+    """Locks a folder for the calling script, which has opened it as `descriptor`."""
+    try:
+        fcntl.flock(int(descriptor), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise Fault(f"{folder}: expected one script that writes this folder; found another; wait for its end and run the script again") from None
+    except OSError as error:  # some network file systems lock only files that are open for writing
+        log(f"{folder}: cannot be locked ({error.strerror}): run only one script at a time that writes this folder")
+
+
+def fetch_file(path, sum_text, mirror, url):
     sums = [] if os.environ.get("MH_TEST_SUMS") == "none" else wanted_sums(sum_text)
     if os.path.isfile(path) and not wrong_sum(path, sums):
         log(f"{os.path.basename(path)}: present, not downloaded again")
         return
     data = os.environ.get("MH_DATA", "")
     mirrored = next((file for file in (os.path.join(data, mirror), os.path.join(data, mirror + ".zst")) if data and mirror and os.path.isfile(file)), "")
-    fetch_archive(path, sums, mirrored, url)
+    fetch(path, sums, mirrored, url)
     if not sums:
         log(f"{os.path.basename(path)}: sha256 {actual_sum(path, 'sha256')}, without a published checksum to compare with")
 
@@ -341,7 +359,7 @@ def python(*packages):
 
 
 def main():
-    commands = {"archive": archive, "members": members, "python": python}
+    commands = {"lock": lock_folder, "file": fetch_file, "members": members, "python": python}
     try:
         commands[sys.argv[1]](*sys.argv[2:])
     except Fault as fault:

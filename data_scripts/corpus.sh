@@ -5,40 +5,18 @@
 
 trap 'rm -f "${corpus_part:-}"' EXIT
 
-# corpus_file FILE SUM MIRROR URL: writes FILE atomically if its SHA-256 is SUM. Reads $MH_DATA/MIRROR (zstd) if that
-# file exists, else URL (https://, or file:// for a local copy; a URL that ends in .gz is decompressed). Exits with
-# status 1 if neither can be read or the content has another SHA-256.
-corpus_file() {
-  local file=$1 sum=$2 mirror=${MH_DATA:-}/$3 url=$4 name actual_sum from
-  name="${0##*/}: ${file##*/}"
-  corpus_part=$file.part
-  if [ -n "${MH_DATA:-}" ] && [ -f "$mirror" ]; then
-    from=$mirror
-    zstd -dcq "$mirror" > "$corpus_part" || { echo "$name: expected a zstd file; found another format in $mirror; delete this file or download it again" >&2; exit 1; }
-  else
-    from=$url
-    corpus_unpacked "$url" > "$corpus_part" ||
-      { echo "$name: expected the file in the mirror MH_DATA or from $url; found no readable file at either place; set MH_DATA to the folder of the mirror" >&2; exit 1; }
-  fi
-  actual_sum=$(sha256sum "$corpus_part" | cut -d' ' -f1)
-  [ "$actual_sum" = "$sum" ] || [ "${MH_TEST_SUMS:-}" = none ] || { echo "$name: expected sha256 $sum; found $actual_sum in $from; download from another URL, or replace the file in the mirror MH_DATA" >&2; exit 1; }
-  mv "$corpus_part" "$file"
+# corpus_folder FOLDER: makes FOLDER and locks it until the script ends, since two scripts that write the same files would destroy them.
+corpus_folder() {
+  mkdir -p "$1" 2> /dev/null || { echo "${0##*/}: expected a folder that can be written; found none at $1; name another folder" >&2; exit 1; }
+  exec {corpus_lock}< "$1"
+  corpus_run lock "$corpus_lock" "$1"
 }
 
-# corpus_unpacked URL: writes the content of URL to stdout, decompressed if URL ends in .gz.
-corpus_unpacked() { if [[ $1 == *.gz ]]; then corpus_get "$1" | gzip -dcq; else corpus_get "$1"; fi; }
-
-# corpus_get URL: writes the content of URL to stdout, with curl or, if curl is not installed, Python. A path in file:// may contain spaces.
-corpus_get() {
-  if [[ $1 == file://* ]] && [ -f "${1#file://}" ]; then cat "${1#file://}"
-  elif command -v curl >/dev/null; then curl -fsSL --connect-timeout 10 "$1"
-  else python3 -c 'import sys, urllib.request; sys.stdout.buffer.write(urllib.request.urlopen(sys.argv[1], timeout=10).read())' "$1"; fi 2>/dev/null
-}
-
-# corpus_archive FILE SUM MIRROR URL: writes an archive to FILE, atomically; a FILE with the correct sums is not downloaded again. Reads
-# $MH_DATA/MIRROR or $MH_DATA/MIRROR.zst (zstd) if one of them exists, else URL (https://, or file:// for a local copy). SUM: published sums, each
-# as sha256:…, sha1:…, md5:… or bytes:…, joined by commas; "" prints the SHA-256 found. A second call continues a broken download with known sums.
-corpus_archive() { corpus_run archive "$1" "$2" "$3" "$4"; }
+# corpus_file FILE SUM MIRROR URL: writes a text or an archive to FILE, atomically; a FILE with the correct sums is not downloaded again. Reads
+# $MH_DATA/MIRROR or $MH_DATA/MIRROR.zst (zstd) if one of them exists, else URL (https://, or file:// for a local copy; decompressed if URL ends in
+# .gz and FILE does not end in gz). SUM: published sums of FILE, each as sha256:…, sha1:…, md5:… or bytes:…, joined by commas; "" prints the SHA-256
+# found. A second call continues a broken download with known sums.
+corpus_file() { corpus_run file "$1" "$2" "$3" "$4"; }
 
 # corpus_members ARCHIVE FOLDER MEMBER=NAME…: writes members of a zip or tar archive (also .gz, .bz2 and .xz) to FOLDER/NAME, each atomically. A file
 # that already has the content of its member keeps its time of modification. Exits with status 1 if a member is missing or incomplete. With a NAME
@@ -70,6 +48,9 @@ corpus_make() {
     { echo "${0##*/}: ${file##*/}: expected the complete output of $2; found an error, which the lines above state; correct it and run the script again" >&2; exit 1; }
   mv "$corpus_part" "$file"
 }
+
+# corpus_setting FILE TEXT: writes TEXT to FILE unless FILE has it, so that FILE, an input of corpus_make, is newer after a change of the setting.
+corpus_setting() { [ "$(cat "$1" 2> /dev/null)" = "$2" ] || echo "$2" > "$1"; }
 
 # corpus_has_prep: returns whether mh-prep is on the PATH; prints a message if it is not.
 corpus_has_prep() { command -v mh-prep >/dev/null || { echo "${0##*/}: mh-prep is not on the PATH, so no shards are written" >&2; return 1; }; }

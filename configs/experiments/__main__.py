@@ -15,7 +15,7 @@ from tools import say
 
 
 def stop(number, _):
-    say("stopped; the same command goes on from the last checkpoint")
+    say("stopped; the same command continues from the last checkpoint")
     sys.exit(128 + number)
 
 

@@ -26,31 +26,31 @@ mkdir 'a folder' 'a folder/in'; cd 'a folder' || exit
 make_text 2000 > in/text; echo other > in/other
 pack made.tgz in; pack made.zip in
 sum=sha256:$(sha256sum made.tgz | cut -d' ' -f1),bytes:$(wc -c < made.tgz),md5:$(md5sum made.tgz | cut -d' ' -f1)
-made_archive() { corpus corpus_archive "$1" "$sum" "" "$2"; }
-expect 0 corpus corpus_archive got.tgz "$sum" "" "file://$PWD/made.tgz"
+made_archive() { corpus corpus_file "$1" "$sum" "" "$2"; }
+expect 0 corpus corpus_file got.tgz "$sum" "" "file://$PWD/made.tgz"
 cmp got.tgz made.tgz
-expect 0 corpus corpus_archive got.tgz "$sum" "" "file://$PWD/none.tgz"; expect_stderr "got.tgz: present, not downloaded again"
+expect 0 corpus corpus_file got.tgz "$sum" "" "file://$PWD/none.tgz"; expect_stderr "got.tgz: present, not downloaded again"
 head -c 1000 made.tgz > resumed.tgz.part
-expect 0 corpus corpus_archive resumed.tgz "$sum" "" "file://$PWD/made.tgz"
+expect 0 corpus corpus_file resumed.tgz "$sum" "" "file://$PWD/made.tgz"
 head -c 1000 in/text > restarted.tgz.part
-expect 0 corpus corpus_archive restarted.tgz "$sum" "" "file://$PWD/made.tgz"
+expect 0 corpus corpus_file restarted.tgz "$sum" "" "file://$PWD/made.tgz"
 cmp resumed.tgz made.tgz; cmp restarted.tgz made.tgz
-expect 0 corpus corpus_archive unknown.tgz "" "" "file://$PWD/made.tgz"; expect_stderr "sha256 $(sha256sum made.tgz | cut -d' ' -f1), without a published checksum"
+expect 0 corpus corpus_file unknown.tgz "" "" "file://$PWD/made.tgz"; expect_stderr "sha256 $(sha256sum made.tgz | cut -d' ' -f1), without a published checksum"
 rm resumed.tgz restarted.tgz unknown.tgz; mkdir mirror
 cp made.tgz mirror/; zstd -q made.zip -o mirror/made.zip.zst
-expect 0 env MH_DATA="$PWD/mirror" bash -euc 'source "$1/corpus.sh"; corpus_archive a.tgz "$2" made.tgz none; corpus_archive a.zip "" made.zip none' _ "$scripts" "$sum"
+expect 0 env MH_DATA="$PWD/mirror" bash -euc 'source "$1/corpus.sh"; corpus_file a.tgz "$2" made.tgz none; corpus_file a.zip "" made.zip none' _ "$scripts" "$sum"
 cmp a.tgz made.tgz; cmp a.zip made.zip
 rm -r mirror a.tgz a.zip
-expect 1 corpus corpus_archive other.tgz sha1:00 "" "file://$PWD/made.tgz"
+expect 1 corpus corpus_file other.tgz sha1:00 "" "file://$PWD/made.tgz"
 expect 1 made_archive other.tgz "file://$PWD/made.zip"; expect_stderr "found $(sha256sum made.zip | cut -d' ' -f1) in file://$PWD/made.zip"
 expect 1 made_archive other.tgz "file://$PWD/none.tgz"
 expect 1 made_archive none/other.tgz "file://$PWD/made.tgz"
-expect 1 corpus corpus_archive other.tgz crc:00 "" "file://$PWD/made.tgz"
+expect 1 corpus corpus_file other.tgz crc:00 "" "file://$PWD/made.tgz"
 mkdir bin; ln -s "$(type -P bash)" "$(type -P rm)" bin/
-expect 1 env PATH="$PWD/bin" bash -euc 'source "$1/corpus.sh"; corpus_archive other.tgz "" "" none' corpus.sh "$scripts"
+expect 1 env PATH="$PWD/bin" bash -euc 'source "$1/corpus.sh"; corpus_file other.tgz "" "" none' corpus.sh "$scripts"
 rm -r bin
 small_disk() { (trap '' XFSZ; ulimit -f 2; corpus "$@"); }  # a write beyond 2 KB of a file fails
-expect 1 small_disk corpus_archive other.tgz "" "" "file://$PWD/made.tgz"
+expect 1 small_disk corpus_file other.tgz "" "" "file://$PWD/made.tgz"
 (exec 9>> busy.tgz.part; flock 9; expect 1 made_archive busy.tgz "file://$PWD/made.tgz" 9>&-)
 rm busy.tgz.part
 expect_files got.tgz made.tgz made.zip in/text in/other
@@ -73,12 +73,12 @@ PYTHON
 server=$!
 for _ in $(seq 100); do [ ! -s port ] || break; sleep 0.1; done
 url=http://127.0.0.1:$(cat port)/made.tgz
-status=0; corpus corpus_archive served.tgz "$sum" "" "$url" 2> log || status=$?
+status=0; corpus corpus_file served.tgz "$sum" "" "$url" 2> log || status=$?
 [ "$status" = 1 ] && grep -q "of $(wc -c < made.tgz) bytes; .*a second call continues the download" log || fail "expected a broken download; found status $status: $(cat log)"
 [ -f served.tgz.part ] || fail "expected the first half of the archive in served.tgz.part; found no file"
-expect 0 corpus corpus_archive served.tgz "$sum" "" "$url"
+expect 0 corpus corpus_file served.tgz "$sum" "" "$url"
 cmp served.tgz made.tgz
-status=0; corpus corpus_archive unknown.tgz "" "" "$url" 2> log || status=$?
+status=0; corpus corpus_file unknown.tgz "" "" "$url" 2> log || status=$?
 [ "$status" = 1 ] || fail "expected an error for a broken download without a known sum; found status $status"
 wait $server
 rm served.tgz port log

@@ -60,7 +60,8 @@ pathlib.Path("zips/msr_paraphrase_test.txt").write_text(header + "1\t20\t21\tone
 pathlib.Path("zips/mrpc_dev_ids.tsv").write_text("12\t13\n")
 PYTHON
 url=file://$PWD/zips
-expect 0 env MH_TEST_SUMS=none "$scripts/glue" "all tasks" all pieces "$url"
+mkdir -p mirror/glue; echo other > mirror/glue/RTE.zip  # a URL comes before the mirror
+expect 0 env MH_TEST_SUMS=none MH_DATA="$PWD/mirror" "$scripts/glue" "all tasks" all pieces "$url"
 expect_stderr "mh-prep: 3 examples of qqp, 3 labelled"
 expect_stderr "dropped"  # the line of five columns
 expect_stderr "ended in CR LF"
@@ -122,6 +123,9 @@ mkdir glue
 mv own/MRPC/{train,dev,test}.tsv glue
 expect 0 "$scripts/glue" mrpc mrpc pieces own; expect_stderr "Microsoft's original form"
 for split in train dev test; do cmp "mrpc/$split.tsv" "glue/$split.tsv"; done
+# A full disk leaves no incomplete file.
+! (trap '' XFSZ; ulimit -f 100; exec "$scripts/glue" full mrpc pieces own) 2> err || fail "expected an error of a file of more than 100 KiB"
+[ -z "$(find full -name '*.part')" ] || fail "expected no incomplete files; found $(ls full)"
 expect 0 env MH_DATA="$data" "$scripts/glue" mirrored mrpc pieces; expect_stderr "examples of mrpc in train.mhs: expected 3668; found 3668"
 for split in train valid test test-gold; do cmp <(mh-prep cat "mrpc/$split.mhs") <(mh-prep cat "mirrored/$split.mhs"); done
 for task in cola rte sst2 stsb; do

@@ -11,6 +11,7 @@ done
 mh-prep vocab -q --type subword-nmt --merges 50 "my iwslt"/train.* > joint
 for l in de en; do mh-prep vocab -q --type subword-nmt --codes joint "my iwslt/train.$l" > "my iwslt/$l"; done
 mh-prep vocab -q --type subword-nmt --codes joint "my iwslt"/train.?? > wmt/joint.vocab
+cp wmt/joint.vocab "my iwslt/joint.copy"
 
 expect 0 "$scripts/iwslt14-long" long "my iwslt"; expect_stderr "train: 60 pairs joined to"
 tr '\n' ' ' < "my iwslt/train.de" | sed 's/ $//' > words
@@ -21,6 +22,25 @@ for l in de en; do [ "$(longest "$l")" -le 240 ] || fail "expected at most 240 t
 expect 0 "$scripts/iwslt14-long" long "my iwslt"; expect_stderr "train.mhs: present, not written again"
 expect 1 "$scripts/iwslt14-long" long none; expect_stderr "expected the file de in none; found none; run data_scripts/iwslt14 'none' de-en"
 expect 2 "$scripts/iwslt14-long" long
+# A vocabulary that cannot encode the text leaves no joined pairs.
+cp -r "my iwslt" damaged; cp damaged/train.de damaged/de
+status=0; "$scripts/iwslt14-long" lost damaged 2> err || status=$?
+[ "$status" = 1 ] && grep -qF 'expected the complete output of translation_lengths' err || fail "expected status 1; found $status"
+[ -z "$(find lost -type f)" ] || fail "expected no files after an error; found $(find lost -type f)"
+# A signal that ends a script ends the processes of both languages.
+mkdir fake; printf '#!/bin/sh\n' > fake/moses; chmod +x fake/moses
+interrupted() {
+  exec bash -euo pipefail -c 'source "$1/corpus.sh"; source "$1/translation.sh"; translation_scripts=fake
+    late() { touch "started.$1"; sleep 1; cat /dev/null; touch "late.$1"; }
+    work() { corpus_make "made.$1" -- late "$1"; }
+    translation_sides work de en' corpus.sh "$scripts"
+}
+interrupted 2> err &
+script=$!
+for _ in $(seq 100); do [ ! -f started.de ] || [ ! -f started.en ] || break; sleep 0.1; done
+kill "$script"; wait "$script" || true
+sleep 1.5
+[ "$(ls started.* late.* made.* 2> /dev/null | paste -sd ' ')" = "started.de started.en" ] || fail "expected no process of an ended script; found $(ls)"
 
 expect 0 "$scripts/iwslt14-wmt" transfer "my iwslt" wmt; expect_stderr "train-5.mhs: 3 of 60 pairs"
 sort transfer/drawn | cmp - <(paste "my iwslt"/train.en "my iwslt"/train.de | sort) || fail "expected each pair once"
@@ -33,6 +53,9 @@ expect 1 "$scripts/iwslt14-wmt" transfer none wmt; expect_stderr "expected the f
 expect 0 "$scripts/iwslt14-part" part wmt/joint.vocab "my iwslt"
 cat part/train.de part/valid.de | cmp - "my iwslt/valid.de"
 [ "$(mh-prep info part/train.mhs | sed -n 's/^records\t//p')" = 30 ] || fail "expected 30 pairs; found $(mh-prep info part/train.mhs)"
+# Another vocabulary, older than the shards, encodes them again.
+expect 0 "$scripts/iwslt14-part" part wmt/joint.vocab "my iwslt"; expect_stderr "train.mhs: present, not written again"
+expect 0 "$scripts/iwslt14-part" part "my iwslt/joint.copy" "my iwslt"; ! grep -q "train.mhs: present" err || fail "expected shards of the other vocabulary; found $(cat err)"
 expect 1 "$scripts/iwslt14-part" part none; expect_stderr "expected the vocabulary none; found none; run data_scripts/multi30k 'none'"
 data=${MH_DATA:-$ROOT/../shared/data}
 if [ -f "$data/iwslt14/valid.de.zst" ]; then

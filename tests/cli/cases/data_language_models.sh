@@ -123,6 +123,10 @@ expect 0 mh-prep cat lm1b/test.mhs; expect_stdout "one <unk>"
 expect 0 "$scripts/lm1b" lm1b file:///none pieces 30; expect_stderr "train.mhs: present"
 expect 0 mh-prep cat lm1b/train-pieces.mhs; sed -n 1p out | grep -qx 'one one one UNK UNK' || fail "expected UNK for rare words; found $(sed -n 1p out)"
 expect_info lm1b/test-pieces.mhs records 3; expect_info lm1b/valid-pieces.mhs records 1
+expect 0 "$scripts/lm1b" lm1b file:///none pieces 30; expect_stderr "pieces.model: present"
+expect 0 "$scripts/lm1b" lm1b file:///none pieces 28; ! grep -q "pieces.model: present" err || fail "expected a new model of 28 pieces; found $(cat err)"
+expect_info lm1b/test-pieces.mhs vocabulary 28
 expect 2 "$scripts/lm1b" new2 none bytes
+expect 2 "$scripts/lm1b" new2 none pieces many
 rm -r "$training"; pack lm.tar.gz lm
 expect 1 "$scripts/lm1b" new2 "file://$PWD/lm.tar.gz"

@@ -7,6 +7,7 @@ expect 2 "$moses" stem --language de
 expect 2 "$moses" tokenize --language tlh
 expect 2 "$moses" tokenize --language de --final-dot keep
 expect 2 "$moses" lowercase --language de --aggressive
+expect 2 "$moses" lowercase --language de --final-dot attach
 expect 0 "$moses" --help; expect_stdout "--final-dot attach"
 # Lower case by character: a final sigma stays σ, as in Perl.
 printf 'ΣΑΣ İ\n\nÉ' | "$moses" lowercase --language en > lower

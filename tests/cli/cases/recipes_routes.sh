@@ -38,6 +38,11 @@ expect_files s t
 
 # The cases data_iwslt14 and data_iwslt14_parts test the scripts of IWSLT14.
 print_commands Translation 'data_scripts.iwslt14' 'mh-eval bleu out.en' | grep -q 'iwslt14/test.mhs' || fail "the page has no route for IWSLT14"
+# Each script of a paper's data is a route of the page.
+for script in $(cut -f2 "$ROOT/configs/experiments/data.tsv" | sed '1,/^script$/d' | sort -u); do
+  case $script in wikitext-2* | tinyshakespeare | multi30k) continue ;; esac
+  grep -q "data_scripts/${script}[ \`]" "$page" || fail "expected data_scripts/$script on the page; found none"
+done
 
 # WMT14: an archive of segmented text. Undoing the segmentation and segmenting again gives the same pieces.
 mkdir wmt; cd wmt || exit
@@ -95,7 +100,7 @@ grep -q "\"reference_tokens\":$words," bleu || fail "expected $words words of re
 expect 0 mh-train -q --train wmt14/train.mhs --valid wmt14/valid.mhs --out run --threads 1 --set model.backbone=encoder-decoder --set model.layers=1 --set model.width=16 \
   --set model.ffn_dim=16 --set attention.heads=2 --set train.batch.sequence_length=512 --set train.batch.tokens=4096 --set train.lr=0.01 --set train.length=30u \
   --set train.validation.metric=bleu --set train.validation.decode.tokenize=none --set train.validation.decode.smooth=none
-print_command Translation 'mh-eval run.avg.safetensors' | sed 's|run/avg|run/last|; s/mh-eval/& --format json --tokenize none --smooth none --compound-split/' > scored
+print_command Translation 'mh-eval run.avg.safetensors wmt14' | sed 's|run/avg|run/last|; s/mh-eval/& --format json --tokenize none --smooth none --compound-split/' > scored
 grep -q -- '--length-penalty 0.6' scored || fail "the page scores WMT14 without its length penalty"
 bash -euo pipefail scored > scores 2> log || fail "$(cat log)"
 ! grep -q '@@' out.de || fail "expected hypotheses of words; found pieces: $(grep '@@' out.de | head -1)"
@@ -104,17 +109,3 @@ grep -q "\"reference_tokens\":$words," bleu || fail "expected $words words of re
 ratio=$(grep -o '"length_ratio":[^,]*' bleu)  # the references of the shard have as many words as the file
 grep -qF "$ratio," scores || fail "expected $ratio; found $(cat scores)"
 cd ..
-
-# enwik8: 200 bytes with line feeds, split inside a character. The published protocol drops the line feeds; the second
-# route keeps them.
-mkdir bytes; cd bytes || exit
-for i in $(seq 20); do printf 'line %02d\303\251\n' "$i"; done > enwik8
-[ "$(wc -c < enwik8)" -eq 200 ] || fail "$(wc -c < enwik8) bytes"
-print_commands enwik8 '^head' 'whole' | sed 's/90000000/178/; s/10000000/22/; s/5000000/11/g' > route
-bash -euo pipefail route 2> log || fail "the commands for enwik8 failed: $(cat log)"
-mh-prep info train.mhs | grep -qx 'vocabulary	256' || fail "expected the vocabulary of skip-cross-head/table1; found another"
-for s in train valid test; do
-  mh-prep info $s.mhs | grep -qx "tokens	$(tr -d '\n' < $s | wc -c)" || fail "$s without line feeds: $(mh-prep info $s.mhs)"
-  mh-prep info $s-whole.mhs | grep -qx "tokens	$(wc -c < $s)" || fail "$s: $(mh-prep info $s-whole.mhs)"
-done
-[ "$(wc -c < train) $(wc -c < valid) $(wc -c < ./test)" = "178 11 11" ] || fail "expected 178, 11 and 11 bytes"
