@@ -91,7 +91,7 @@ kill -TERM "$driver"
 status=0
 wait "$driver" || status=$?
 [ "$status $(cat state)" = "143 saved" ] || fail "expected status 143 after the training saved; found $status, $(cat state)"
-expect_stderr "experiments: stopped; the same command goes on from the last checkpoint"
+expect_stderr "experiments: stopped; the same command continues from the last checkpoint"
 # Rows without a run are named, and runs with different data of one name are refused.
 small 0 mae table7 --rows ftg --seeds 2 --table; expect_stdout "# not run: ftg: 1 of 2 runs"
 make_data others
