@@ -3,20 +3,7 @@
 scripts=$ROOT/data_scripts
 [ -d "$scripts" ] || skip "no data_scripts here"
 export MH_DATA='' PYTHONDONTWRITEBYTECODE=1
-# pack ARCHIVE FOLDER: packs the files of a folder as a zip or tar.gz archive, in the order of their names.
-pack() {
-  python3 - "$1" "$2" <<'PYTHON'
-import pathlib, sys, tarfile, zipfile
-root = pathlib.Path(sys.argv[2])
-files = [(path, str(path.relative_to(root))) for path in sorted(root.rglob("*")) if path.is_file()]
-if sys.argv[1].endswith(".zip"):
-    with zipfile.ZipFile(sys.argv[1], "w", zipfile.ZIP_DEFLATED) as archive:
-        [archive.write(path, name) for path, name in files]
-else:
-    with tarfile.open(sys.argv[1], "w:gz") as archive:
-        [archive.add(path, "./" + name) for path, name in files]
-PYTHON
-}
+. "$ROOT/tests/cli/archives.sh"
 # expect_empty FOLDER: fails unless FOLDER has no files.
 expect_empty() { [ -z "$(find "$1" -type f 2>/dev/null)" ] || fail "expected no files in $1; found $(find "$1" -type f)"; }
 corpus() { bash -euo pipefail -c 'source "$1"; shift; "$@"' corpus.sh "$scripts/corpus.sh" "$@"; }

@@ -4,20 +4,7 @@ scripts=$ROOT/data_scripts
 [ -d "$scripts" ] || skip "no data_scripts here"
 data=${MH_DATA:-$ROOT/../shared/data}
 export MH_DATA='' MH_TEST_SUMS=none PYTHONDONTWRITEBYTECODE=1
-# pack ARCHIVE FOLDER: packs the files of a folder as a zip or tar.gz archive, in the order of their names.
-pack() {
-  python3 - "$1" "$2" <<'PYTHON'
-import pathlib, sys, tarfile, zipfile
-root = pathlib.Path(sys.argv[2])
-files = [(path, str(path.relative_to(root))) for path in sorted(root.rglob("*")) if path.is_file()]
-if sys.argv[1].endswith(".zip"):
-    with zipfile.ZipFile(sys.argv[1], "w", zipfile.ZIP_DEFLATED) as archive:
-        [archive.write(path, name) for path, name in files]
-else:
-    with tarfile.open(sys.argv[1], "w:gz") as archive:
-        [archive.add(path, "./" + name) for path, name in files]
-PYTHON
-}
+. "$ROOT/tests/cli/archives.sh"
 # expect_info SHARD FIELD NUMBER: fails unless mh-prep info prints NUMBER for FIELD.
 expect_info() { mh-prep info "$1" | grep -qx "$2	$3" || fail "expected $2 $3 of $1; found $(mh-prep info "$1" | grep "^$2")"; }
 # expect_empty FOLDER: fails unless FOLDER has no files.
