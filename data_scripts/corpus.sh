@@ -67,7 +67,7 @@ corpus_counts_end() {
   exit 1
 }
 
-# corpus_count_text NAME LINES TOKENS FILE…: compares the known lines and tokens (words, and an end of each line) of a text with those of the files.
+# corpus_count_text NAME LINES TOKENS FILE…: compares the numbers of lines and tokens (words, and an end of each line) in the files with the known numbers.
 # Counts with awk, since wc in the C locale ignores words without ASCII characters.
 corpus_count_text() {
   local counts
@@ -75,7 +75,7 @@ corpus_count_text() {
   corpus_count "$1: lines" "$2" "${counts% *}"
   corpus_count "$1: tokens" "$3" "${counts#* }"
 }
-# corpus_count_shard SHARD TOKENS: compares the known tokens with those of a shard. corpus_count_entries VOCABULARY ENTRIES: the same for entries.
+# corpus_count_shard SHARD TOKENS: compares the number of tokens in a shard with the known number. corpus_count_entries VOCABULARY ENTRIES: likewise for entries.
 corpus_count_shard() { corpus_count "${1##*/}: tokens" "$2" "$(mh-prep info "$1" | sed -n 's/^tokens\t//p')"; }
 corpus_count_entries() { corpus_count "${1##*/}: entries" "$2" "$(sed -n '1,/^$/s/^entries //p' "$1")"; }
 
