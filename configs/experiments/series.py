@@ -1,6 +1,6 @@
 """Runs a series of studies with a budget of machine time, and tests which differences between their rows are significant.
 
-Keys of the file beside those of ./run study:
+Keys of the file in addition to the keys of ./run study:
 
     seeds, null_seeds, fresh_seeds, level     # numbers of seeds, and the level of Holm's correction, see below
     [[studies]]  name, null, minutes          # name of the study; its row with null_seeds seeds; estimated minutes of a run
@@ -101,7 +101,7 @@ class Part:
         return with_init_jobs(jobs)
 
     def first_jobs(self):
-        """Returns the jobs of the row `null`, then those of the other rows in their order."""
+        """Returns the jobs of the row `null`, then the jobs of the other rows in the order of the file."""
         return self.jobs([self.null, *(name for name in self.rows if name != self.null)])
 
     def scores(self):
