@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the fast checks of the sources: includes between folders, method names in the core, branches on the task, the list of
-error sites, format, shell scripts, manual pages, paths and names in the docs, words to avoid, parameters of functions, and subjects,
-words and sizes of commits.
+error sites, format, shell scripts, manual pages, paths, names and quoted messages in the docs, words to avoid, parameters of functions,
+and subjects, words and sizes of commits.
 
     lint.py             prints a line for each check and a last line `mh-tests: ...`, which ./run test adds to its totals
     lint.py --write     lowers the numbers of words.tsv to the current number of uses of each word; raises none
@@ -117,6 +117,42 @@ def check_names():
         lines += [f"{page.relative_to(ROOT)}: expected a name of the sources; found {name}; correct it\n"
                   for name in unknown_names(page.read_text(encoding="utf-8"), code)]
     return "".join(lines)
+
+
+def fixed_parts(message):
+    """Returns the fixed texts of an error message: the texts between its values, which are numbers, paths, names of files with a suffix, texts
+    in quotes, and the mark …, which replaces a longer text. Leaves out the text before "expected", which names the tool and the input, or
+    the text before the message if it does not contain this word."""
+    values = r"'[^']*'|\"[^\"]*\"|\S*[\d/]\S*|\S*\w\.\w\S*|…"
+    parts = re.split(values, message[message.find("expected"):] if "expected" in message else message.split("error: ")[-1])
+    return [part for part in (part.strip(" :;,.()[]") for part in parts) if re.search(r"[a-z]", part)]
+
+
+def is_current_message(message, recorded, sources):
+    """Returns whether the fixed texts of an error message occur in one line of `recorded`, in their order, or in one text of `sources`. A source
+    joins the three parts of a message at run time, so each part is sought alone."""
+    parts = fixed_parts(message)
+    if re.search(".*?".join(re.escape(part) for part in parts), recorded):
+        return True
+    words = [piece for part in parts for piece in (re.sub("^(expected|found) ", "", piece) for piece in part.split("; ")) if " " in piece]
+    return bool(words) and any(all(piece in source for piece in words) for source in sources)
+
+
+def check_faq():
+    """Returns one line for each error message in docs/faq.md that neither tests/cli/errors.txt nor one source has."""
+    lines = []
+    recorded, sources = "mh-x: error: f: expected 2 lines; found 'a'; use f.txt instead", ['"a larger disk"\n  "full"']
+    for message, expected in (("mh-y: error: g: expected 3 lines; found 'b'; use g.txt instead", True), ("error: found 3; a larger disk", True),
+                              ("error: g: expected 3 lines; found 'b'; use g.txt again", False), ("error: a smaller disk", False)):
+        if is_current_message(message, recorded, sources) != expected:
+            lines.append(f"lint.py: expected the message '{message}' to be {'current' if expected else 'outdated'}; found the opposite\n")
+    recorded = (ROOT / "tests/cli/errors.txt").read_text(encoding="utf-8", errors="replace")
+    sources = [re.sub(r'"\s*\n\s*"', "", path.read_text(encoding="utf-8")) for path in files("lib/**/*.cpp", "tools/**/*.cpp", "data_scripts/*", "run")]
+    messages = re.findall(r"^    (\S.*)", (ROOT / "docs/faq.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    if len(messages) < 20:
+        lines.append(f"docs/faq.md: expected at least 20 messages in lines with an indentation of 4 spaces; found {len(messages)}\n")
+    return "".join(lines + [f"docs/faq.md: expected a message of tests/cli/errors.txt or of the sources; found '{message}'; quote the current message\n"
+                            for message in messages if not is_current_message(message, recorded, sources)])
 
 
 def parameter_counts(text):
@@ -279,7 +315,7 @@ def main():
         write_words()
         return 0
     checks = {"layers": check_layers, "methods": check_methods, "tasks": check_tasks, "errors": check_errors, "format": check_format, "shell": check_shell,
-              "manual pages": check_manual, "paths": check_paths, "names": check_names, "words": check_words, "parameters": check_parameters, "commits": check_commits}
+              "manual pages": check_manual, "paths": check_paths, "names": check_names, "messages of the FAQ": check_faq, "words": check_words, "parameters": check_parameters, "commits": check_commits}
     counts = {"passed": 0, "failed": 0, "skipped": 0}
     for name, check in checks.items():
         try:
