@@ -1,6 +1,7 @@
 #include "base/json.h"
 
 #include <algorithm>
+#include <regex>
 #include <set>
 #include <vector>
 
@@ -102,12 +103,24 @@ std::string text_near(std::string_view text, size_t offset) {
                str(fault_of(finder.message), " near ", quote_start(text_near(text, offset))), advice);
 }
 
+// Returns "a number" for the name `number` of a JSON type, and so on.
+std::string value_of_type(const std::string& type) {
+  if (type == "null") return type;
+  return str(type == "array" || type == "object" ? "an " : "a ", type);
+}
+
 }  // namespace
 
 std::string json_error_text(std::string_view message) {
-  const size_t end = message.find("] ");
-  return str("the JSON error: ",
-             message.starts_with("[json.") && end != message.npos ? message.substr(end + 2) : message);
+  if (const size_t end = message.find("] "); message.starts_with("[json.") && end != message.npos)
+    message.remove_prefix(end + 2);
+  const std::string text(message);
+  std::smatch match;
+  if (std::regex_match(text, match, std::regex("key ('.*') not found"))) return str("no key ", match[1].str());
+  if (std::regex_match(text, match, std::regex(R"(cannot use .* with (\w+))"))) return value_of_type(match[1]);
+  if (std::regex_match(text, match, std::regex(R"(type must be (\w+), but is (\w+))")))
+    return str(value_of_type(match[2]), " instead of ", value_of_type(match[1]));
+  return str("the JSON error: ", text);
 }
 
 void require_sound_json(std::string_view text, const std::string& name, const std::string& advice) {

@@ -61,9 +61,22 @@ TEST_CASE("json_depth() returns the maximum nesting depth and ignores brackets i
   CHECK(json_depth(std::string(1000, '[')) == 1000);
 }
 
-TEST_CASE("json_error_text() leaves the name of the exception out", "[base]") {
-  CHECK(json_error_text("[json.exception.out_of_range.403] key 'kind' not found") ==
-        "the JSON error: key 'kind' not found");
+TEST_CASE("json_error_text() states what an access to JSON found", "[base]") {
+  const auto found = [](const std::string& text, const auto& access) -> std::string {
+    try {
+      access(nlohmann::json::parse(text));
+    } catch (const nlohmann::json::exception& error) {
+      return json_error_text(error.what());
+    }
+    return "no exception";
+  };
+  const auto at_kind = [](const nlohmann::json& json) { return json.at("kind"); };
+  CHECK(found("{}", at_kind) == "no key 'kind'");
+  CHECK(found("3", at_kind) == "a number");
+  CHECK(found("[]", at_kind) == "an array");
+  CHECK(found("null", at_kind) == "null");
+  CHECK(found("[]", [](const nlohmann::json& json) { return json.value("kind", 1); }) == "an array");
+  CHECK(found("\"a\"", [](const nlohmann::json& json) { return json.get<int>(); }) == "a string instead of a number");
   CHECK(json_error_text("3 answers [a] b") == "the JSON error: 3 answers [a] b");
 }
 
