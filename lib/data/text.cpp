@@ -246,7 +246,9 @@ ScoringOptions Text::resolve(const ScoringOptions& options, model::LanguageModel
   if (o.uses_begin_token() && !o.has_begin_token)
     refuse_usage("--begin", "none for a vocabulary without a begin token", name_of(o.begin), "leave --begin out");
   if (o.uses_begin_token() && o.memory > 0)
-    refuse_usage("--begin", "none if --memory is above 0", name_of(o.begin), "leave --begin out, or set --memory 0");
+    refuse_usage("--begin", "none with a memory",
+                 str(name_of(o.begin), " with a memory of ", count_of(o.memory, "position")),
+                 "leave --begin out, or set --memory 0");
   model.require_length("--sequence-length", o.sequence_length);
   require_context_below_length(o.sequence_length, o.context);
   if (o.sample.blocks > 0)

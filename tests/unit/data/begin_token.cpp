@@ -234,7 +234,7 @@ TEST_CASE("the default position of the begin token follows from the vocabulary a
   CHECK_FALSE(resolve(without_begin, *decoder, Begin::automatic).has_begin_token);
   for (const Begin begin : {Begin::document, Begin::block}) {
     CHECK(contains(refusal([&] { resolve(without_begin, *decoder, begin); }), "a vocabulary without a begin token"));
-    CHECK(contains(refusal([&] { resolve(with_begin, *transformer_xl, begin); }), "none if --memory is above 0"));
+    CHECK(contains(refusal([&] { resolve(with_begin, *transformer_xl, begin); }), "none with a memory"));
     // A resolved position stays the same.
     const data::ScoringOptions resolved = resolve(with_begin, *decoder, begin);
     CHECK(with_begin.resolve(resolved, *decoder).begin == begin);
