@@ -48,7 +48,7 @@ int64_t activation_bytes(const RunConfig& run, model::LanguageModel& model, int6
     int64_t sublayer_bytes = tokens * (element_bytes * 2 * (s.heads * s.key_size + s.value_heads * s.value_size) +
                                        4 * 4 * options.width + element_bytes * num_ffn_tensors * options.ffn_dim);
     if (has_output_norms) sublayer_bytes += tokens * element_bytes * num_sublayers * options.width;
-    if (!layer->reasons_not_fused(true).empty()) {
+    if (run.train.attention_path == "composed" || !layer->reasons_not_fused(true).empty()) {
       // Attention probabilities in fp32, and, with dropout, also the probabilities after dropout.
       const int64_t num_copies = run.model.attention.layer(s.kind, s.layer).dropout > 0 ? 2 : 1;
       sublayer_bytes += 4 * num_copies * tokens * std::max(s.heads, s.value_heads) *

@@ -75,6 +75,8 @@ large = ("model.width=512", "model.ffn_dim=2048", "model.layers=6")
 saved = report(*large)["memory_bytes"] - report(*large, "train.shard=optimizer")["memory_bytes"]
 m = report(*large)["trained_parameters"]
 assert 8 * m * 2 // 3 - (25 << 20) - 8 <= saved <= 8 * m * 2 // 3, (saved, m)
+# The composed path keeps attention probabilities, which the fused path does not.
+assert report("train.attention_path=composed")["memory_bytes"] > whole["memory_bytes"]
 P
 
 # Head rotation moves weights and moments between layers, so it excludes a sharded optimiser in a job of several processes,
