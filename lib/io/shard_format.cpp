@@ -151,7 +151,7 @@ std::string encode_header(const ShardHeader& header) {
 ShardHeader decode_header(std::string_view payload, const std::string& name) {
   auto [header_json, tail] = decode_payload(payload, kHeaderTag, name);
   ShardHeader header;
-  uint64_t source_bytes = 0;
+  uint64_t source_tokenizer_bytes = 0;
   try {
     header.kind = header_json.at("kind").get<std::string>();
     header.field_names = header_json.at("fields").get<std::vector<std::string>>();
@@ -164,16 +164,16 @@ ShardHeader decode_header(std::string_view payload, const std::string& name) {
     if (header_json.contains("source_vocabulary")) {
       header.source_vocabulary_size = integer_of<int64_t>(header_json.at("source_vocabulary"));
       header.source_fingerprint = header_json.at("source_fingerprint").get<std::string>();
-      source_bytes = integer_of<uint64_t>(header_json.at("source_tokenizer_bytes"));
+      source_tokenizer_bytes = integer_of<uint64_t>(header_json.at("source_tokenizer_bytes"));
     }
   } catch (const json::exception& error) {
     throw_damaged(str(name, ": header"), "all keys of the header", json_error_text(error.what()));
   }
-  if (source_bytes > tail.size())
+  if (source_tokenizer_bytes > tail.size())
     throw_damaged(str(name, ": header"), str("a source tokenizer of at most ", count_of(tail.size(), "byte")),
-                  count_of(source_bytes, "byte"));
-  header.tokenizer = std::string(tail.substr(0, tail.size() - source_bytes));
-  header.source_tokenizer = std::string(tail.substr(tail.size() - source_bytes));
+                  count_of(source_tokenizer_bytes, "byte"));
+  header.tokenizer = std::string(tail.substr(0, tail.size() - source_tokenizer_bytes));
+  header.source_tokenizer = std::string(tail.substr(tail.size() - source_tokenizer_bytes));
   if (std::string fault = header_fault(header); !fault.empty())
     throw_damaged(
         str(name, ": header"),

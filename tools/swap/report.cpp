@@ -190,13 +190,13 @@ void report(const ReportJob& job) {
   for (size_t i = 0; i + 1 < job.files.size(); ++i)
     checkpoints.push_back(std::make_unique<io::Checkpoint>(job.files[i]));
   const ShardSource shard(job.files.back());
-  const std::string first_layer_counts = layer_counts(*checkpoints[0]);
+  const std::string expected_layer_counts = layer_counts(*checkpoints[0]);
   std::vector<data::ScoringOptions> scoring_options_by_model;
   for (const auto& checkpoint : checkpoints) {
     shard.require_readable_by(*checkpoint);
-    if (const std::string model_layer_counts = layer_counts(*checkpoint); model_layer_counts != first_layer_counts)
+    if (const std::string model_layer_counts = layer_counts(*checkpoint); model_layer_counts != expected_layer_counts)
       refuse_usage(checkpoint->name(),
-                   str("the number of layers of ", checkpoints[0]->name(), ", ", first_layer_counts),
+                   str("the number of layers of ", checkpoints[0]->name(), ", ", expected_layer_counts),
                    model_layer_counts, "compare models with equal numbers of layers");
     const model::LoadedModel model = load_with_options(args, *checkpoint, model::Masters::absent);
     scoring_options_by_model.push_back(

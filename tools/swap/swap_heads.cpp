@@ -1,4 +1,4 @@
-// mh-swap MODEL: writes the checkpoint with heads swapped; all other bytes of the checkpoint are unchanged.
+// mh-swap MODEL: writes the checkpoint with heads swapped; only their values and checksums change.
 #include <algorithm>
 #include <iterator>
 #include <limits>
