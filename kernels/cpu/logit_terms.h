@@ -63,7 +63,7 @@ MH_INLINE void for_each_bias_range(const AttentionParams& params, int64_t query,
   }
 }
 
-// Returns the position bias of head j at column 0.
+// Returns the address of the row of head j in position_bias.bias, that is, of its column 0.
 MH_INLINE const float* position_bias_row(const AttentionParams& params, int64_t j) {
   return params.position_bias.bias + j * params.position_bias.head_stride;
 }

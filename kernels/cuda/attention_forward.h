@@ -197,7 +197,7 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& pa
     thread.template wait_group<0>();
     add_biases<Traits::kQueries, kSize>(thread, params, head, shared.q, shared.q_v);
   }
-  // Without a tile in any key range of the position bias, no later group includes the copies of the queries.
+  // Commits the copies of the queries: the loop over the tiles commits none if the tiles have no position bias.
   if constexpr (kLogitTerms) thread.commit_group();
 
   Accumulator out_accum[kSize / 8];

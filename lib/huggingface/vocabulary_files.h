@@ -41,8 +41,9 @@ std::map<std::string, std::string> vocabulary_files(const text::Tokenizer& token
 // Returns the ids of the tokens of an encoder by the keys of config.json; an empty object for a vocabulary of another
 // type.
 io::Json encoder_token_ids(const text::Tokenizer& tokenizer);
-// Returns the files of vocabulary_files(), which also name the tokens of an encoder. `name`: name of the model. Throws
-// Error(input) for a vocabulary of another type or without the tokens of an encoder.
+// Returns the files of vocabulary_files() with the tokens of an encoder (cls_token, sep_token, pad_token, mask_token)
+// added to tokenizer_config.json and special_tokens_map.json. `name`: name of the model. Throws Error(input) for a
+// vocabulary of another type or without the tokens of an encoder.
 std::map<std::string, std::string> encoder_vocabulary_files(const text::Tokenizer& tokenizer, int64_t max_length,
                                                             const std::string& name);
 

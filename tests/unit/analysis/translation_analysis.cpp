@@ -471,8 +471,8 @@ TEST_CASE("head discrepancy of sentences ignores padding", "[translation]") {
           cosine += (1 - a.dot(b) / (a.norm() * b.norm())).item<double>() / static_cast<double>(by_pair.size());
         }
     const auto actual = discrepancy.layers().at(layer.first)[static_cast<size_t>(layer.second)];
-    // `cosine` sums 12 cosine distances, one for each ordered pair of heads. Each distance has the error of a cosine,
-    // which is at most 1 in absolute value.
+    // `cosine` sums 12 cosine distances, one for each ordered pair of heads. A cosine is at most 1 in absolute value,
+    // so the error of each distance is at most `bound`.
     const double bound = analysed_model.pass_bound();
     CHECK(actual.before_combiner.euclidean == rounding::within(euclidean, bound * euclidean));
     CHECK(actual.before_combiner.cosine == rounding::within(cosine, bound * 12));

@@ -7,7 +7,8 @@
 //   llama3    w_i if λ_i < L0 / high_factor;  w_i / s if λ_i > L0 / low_factor;  otherwise (1 - u) w_i / s + u w_i,
 //             u = (L0 / λ_i - low_factor) / (high_factor - low_factor)
 //   yarn      w_i (1 - ramp_i) + w_i / s · ramp_i,  ramp_i = clamp((i - low) / (high - low), 0, 1),
-//             low and high the indices c(beta_fast) and c(beta_slow),  c(ρ) = r ln(L0 / (2π ρ)) / (2 ln base)
+//             low = c(beta_fast), high = c(beta_slow), rounded down and up with `truncate`, clamped to [0, r - 1],
+//             c(ρ) = r ln(L0 / (2π ρ)) / (2 ln base)
 //   longrope  w_i / f_i, f the list short_factors if n <= L0, otherwise long_factors
 //   proportional  w_i for i < `size` / 2, otherwise 0, where r is the head size
 //

@@ -775,7 +775,7 @@ TEST_CASE("the batch norm of the MAE gate updates running statistics like at::ba
   at::Tensor mean = l["gate.norm.mean"].clone(), variance = l["gate.norm.variance"].clone();
   at::batch_norm(means.flatten(0, 1), {}, {}, mean, variance, true, 0.1, 1e-5, false);
   l.forward(x, {}, training_context());
-  // Roundings: each mean adds up to 3 inputs, and the statistics add 15 of these means.
+  // Roundings: each mean is a sum of at most 3 inputs, and each statistic a sum of 15 of these means.
   const int64_t num_roundings = 15 + 3 + layers::kElementwiseRoundings;
   CHECK(rounding::agree(l["gate.norm.mean"], mean, num_roundings));
   CHECK(rounding::agree(l["gate.norm.variance"], variance, num_roundings));

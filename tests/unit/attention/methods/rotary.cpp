@@ -356,7 +356,7 @@ TEST_CASE("rotated heads match a naive reference for every type, layout and part
       RC_ASSERT(error(output.to(at::kDouble).norm(2, 3), norm) <=
                 tolerance::long_sum_error_bound(dk, 3 * unit_roundoff(type), max_abs(norm)));
     }
-    // bf16 is computed in fp32 and rounded once.
+    // Heads in bf16 and fp16 are rotated in fp32 and rounded once.
     if (type == at::kBFloat16 || type == at::kHalf) {
       const ProjectedHeads fp32 = rotate({x.q.to(at::kFloat), x.k.to(at::kFloat), x.v}, rows, rows);
       RC_ASSERT(at::equal(fp32.q.to(type), y.q));
