@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Checks the METHOD.md of each folder of lib/attention/methods against the stages that mh-train registers.
+"""Checks the METHOD.md of each folder of lib/attention/methods, and docs/methods.md, against what mh-train registers.
 
 usage: method_pages.py FOLDER-OF-TOOLS
 Prints a line for each fault; exit status 1 if there is a fault. A page must list each stage that the sources of its folder register, with
 the options and defaults of `mh-train --list stages` (`manual.py --write` writes them), and each tensor of these stages with its meaning,
-which mh-checkpoint(5) repeats. Every path in a page must exist.
+which mh-checkpoint(5) repeats. Every path in a page must exist. docs/methods.md must link each METHOD.md, name each procedure and each
+regulariser, and state the defaults of `mh-train --list keys` for the keys that it lists.
 """
 import csv
 import pathlib
@@ -14,6 +15,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 METHODS = ROOT / "lib" / "attention" / "methods"
+OVERVIEW = ROOT / "docs" / "methods.md"
 SECTIONS = ("Equations", "Stages", "Tensors", "Elsewhere")
 MAX_LINES = 40
 
@@ -109,6 +111,23 @@ def faults_of(texts, stages, tensors):
     return faults
 
 
+def faults_of_overview(text, folders, keys, names):
+    """Returns one line for each fault in docs/methods.md. keys: {key: default}; names: procedures and regularisers."""
+    faults = [f"docs/methods.md: expected a link to {folder}/METHOD.md; found none" for folder in folders if f"/methods/{folder}/METHOD.md)" not in text]
+    faults += [f"docs/methods.md: expected the name {name}; found none" for name in names if f"{name}`" not in text and f"{name}]`" not in text]
+    listed = 0
+    paragraphs = [("", paragraph) for paragraph in re.findall(r"^- \*\*Keys\*\*:(.*?)(?=^- )", text, re.MULTILINE | re.DOTALL)]
+    rows = [(f"train.regularisers.{name}", row) for name, row in re.findall(r"^\| `([\w-]+)` (\|.*)$", text, re.MULTILINE)]
+    for section, paragraph in paragraphs + rows:
+        for key, default in re.findall(r"`([\w.-]+)=([^`]*)`", paragraph):
+            full_key = key if key in keys else f"{section}.{key}"  # a key without a section belongs to the section of the key before it
+            section = full_key.rpartition(".")[0]
+            listed += 1
+            if keys.get(full_key) != default:
+                faults.append(f"docs/methods.md: expected {full_key}={keys.get(full_key, 'a key of mh-train --list keys')}; found {default}")
+    return faults if listed > 0 else [*faults, "docs/methods.md: expected keys with defaults; found none"]
+
+
 def main():
     tool = pathlib.Path(sys.argv[1]) / "mh-train"
     texts = pages()
@@ -121,6 +140,15 @@ def main():
                    {**texts, name: texts[name].replace("`.mixer.matrix`", "`.mixer.other`")}):
         if len(faults_of(broken_texts, stages, tensors)) <= len(faults):
             faults.append("method_pages.py: expected a fault in a broken page; found none")
+    overview = OVERVIEW.read_text(encoding="utf-8")
+    keys = {row["key"]: row["default"] for row in table_of(tool, "--list", "keys")}
+    names = [row[column] for column in ("procedure", "regulariser") for row in table_of(tool, "--list", f"{column}s")]
+    overview_faults = faults_of_overview(overview, texts, keys, names)
+    faults += overview_faults
+    # The check must find a missing link, a missing name, a wrong default and an unknown key.
+    for old, new in (("/mae/METHOD.md", "/no/METHOD.md"), ("skip-retain", "skip"), ("rate=0.1", "rate=0.2"), ("t5.buckets=32", "t5.bins=32"), ("`weight=0.001`", "`weight=0.002`")):
+        if len(faults_of_overview(overview.replace(old, new), texts, keys, names)) <= len(overview_faults):
+            faults.append(f"method_pages.py: expected a fault in docs/methods.md with {new} in place of {old}; found none")
     print("\n".join(faults) if faults else f"{len(texts)} pages agree with {len(stages)} stages")
     sys.exit(1 if faults else 0)
 
