@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the fast checks of the sources: includes between folders, method names in the core, branches on the task, the list of
-error sites, format, shell scripts, manual pages, paths, names and quoted messages in the docs, words to avoid, parameters of functions,
-and subjects, words and sizes of commits.
+error sites, format, shell scripts, manual pages, the picture of the stages, paths, names and quoted messages in the docs, words to
+avoid, parameters of functions, and subjects, words and sizes of commits.
 
     lint.py             prints a line for each check and a last line `mh-tests: ...`, which ./run test adds to its totals
     lint.py --write     lowers the numbers of words.tsv to the current number of uses of each word; raises none
@@ -74,6 +74,10 @@ def check_shell():
 
 def check_manual():
     return run("mandoc", "-T", "lint", "-W", "warning", *files("man/*"))
+
+
+def check_picture():
+    return run(sys.executable, "docs/pictures/attention_layer.py", "--check")
 
 
 def text_of(path):
@@ -315,7 +319,8 @@ def main():
         write_words()
         return 0
     checks = {"layers": check_layers, "methods": check_methods, "tasks": check_tasks, "errors": check_errors, "format": check_format, "shell": check_shell,
-              "manual pages": check_manual, "paths": check_paths, "names": check_names, "messages of the FAQ": check_faq, "words": check_words, "parameters": check_parameters, "commits": check_commits}
+              "manual pages": check_manual, "picture": check_picture, "paths": check_paths, "names": check_names, "messages of the FAQ": check_faq,
+              "words": check_words, "parameters": check_parameters, "commits": check_commits}
     counts = {"passed": 0, "failed": 0, "skipped": 0}
     for name, check in checks.items():
         try:
