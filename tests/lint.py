@@ -87,14 +87,23 @@ def text_of(path):
 
 
 def check_paths():
-    """Returns one line for each path in the docs that does not exist; skips paths with placeholders such as NAME."""
+    """Returns one line for each path and each link in the docs that does not exist; skips paths with placeholders such as NAME."""
     lines = []
     for page in files("README.md", "CONTRIBUTING.md", "docs/**/*.md", "docs/**/*.svg", "lib/**/*.md"):
         text = text_of(page)
         for path in re.findall(r"`((?:configs|data_scripts|docs|kernels|lib|man|tests|tools)/[^\s`]*)`", text):
             if not re.search(r"[A-Z]{3}", path) and not any(list(ROOT.glob(name)) for name in (path, path + ".in")):  # the build makes NAME.h from NAME.h.in
                 lines.append(f"{page.relative_to(ROOT)}: expected a path in the repository; found {path}, which does not exist\n")
+        for path, anchor in re.findall(r"\]\(([^)#\s:]*)(?:#([^)]*))?\)", text) if page.suffix == ".md" else []:
+            target = page.parent / path if path else page
+            if not target.exists() or (anchor and anchor not in anchors_of(text_of(target))):
+                lines.append(f"{page.relative_to(ROOT)}: expected a link to a page and a section that exist; found {path}{'#' * bool(anchor)}{anchor}\n")
     return "".join(lines)
+
+
+def anchors_of(text):
+    """Returns the anchors of the headings of a page: lower case, without punctuation, with a hyphen for each space."""
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)}
 
 
 def unknown_names(text, code):
