@@ -39,6 +39,10 @@ std::string encode_payload(std::string_view tag, const std::string& text, const 
 std::pair<json, std::string_view> decode_payload(std::string_view payload, std::string_view tag,
                                                  const std::string& name) {
   const std::string where = str(name, tag == kHeaderTag ? ": header" : ": trailer");
+  // The last byte of a tag is the version of the format.
+  if (payload.size() >= 24 && payload.substr(0, 8) != tag && payload.substr(0, 7) == tag.substr(0, 7))
+    refuse_input(where, str("version ", tag.substr(7), " of the shard format"), quote_start(payload.substr(7, 1)),
+                 "use a newer version of multihead, or make the shard again with mh-prep");
   if (payload.size() < 24 || payload.substr(0, 8) != tag)
     throw_damaged(where, str("the tag ", tag), "'" + std::string(payload.substr(0, 8)) + "'");
   const auto* bytes = reinterpret_cast<const uint8_t*>(payload.data());

@@ -290,6 +290,14 @@ TEST_CASE("a shard header that claims implausible sizes is refused before memory
   CHECK(peak_memory_kb() - initial_peak_kb < 64 << 10);
 }
 
+TEST_CASE("a shard of a later version of the format is refused as such, not as damaged") {
+  std::string payload = encode_header(header());
+  payload[7] = '2';
+  CHECK_THROWS_WITH(decode_header(payload, "x.mhs"),
+                    Catch::Contains("x.mhs: header: expected version 1 of the shard format; found '2'; use a newer") &&
+                        !Catch::Contains("damaged"));
+}
+
 TEST_CASE("a shard of another kind or vocabulary is refused; the message states both vocabulary fingerprints") {
   ShardHeader h = header();
   CHECK(status_of([&] { require_kind(h, "x.mhs", "translation"); }) == 3);
