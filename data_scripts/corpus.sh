@@ -5,6 +5,30 @@
 
 trap 'rm -f "${corpus_part:-}"' EXIT
 
+# corpus_arguments "$@": checks the arguments of a script by the line "# usage: …" of its header. A word in brackets is optional, an ellipsis permits any
+# number of arguments, and an optional argument may be empty, which selects its default. -h and --help print the header and exit with status 0; another
+# option, or a wrong number of arguments, exits with status 2.
+corpus_arguments() {
+  local usage words word argument min=0 max=0 index=0
+  for argument; do
+    case $argument in -h | --help) awk 'NR > 1 { if (!/^#/) exit; sub(/^# ?/, ""); print }' "$0"; exit 0 ;; esac
+  done
+  usage=$(sed -n 's/^# usage: //p' "$0")
+  read -ra words <<< "$usage"
+  for word in "${words[@]:1}"; do
+    case $word in \[*) ;; *) min=$((min + 1)) ;; esac
+    case $word in *…*) max=$# ;; *) max=$((max + 1)) ;; esac
+  done
+  refuse_arguments() { echo "${0##*/}: expected $1; found $2; usage: $usage" >&2; exit 2; }
+  for argument; do
+    index=$((index + 1))
+    case $argument in -?*) refuse_arguments "arguments without options" "$argument" ;; esac
+    [ -n "$argument" ] || [ "$index" -gt "$min" ] || refuse_arguments "the argument ${words[index]}" "an empty text"
+  done
+  if [ $# -lt "$min" ]; then refuse_arguments "the argument ${words[$# + 1]}" "none"; fi
+  if [ $# -gt "$max" ]; then refuse_arguments "no argument after ${words[max]}" "${*:max+1:1}"; fi
+}
+
 # corpus_folder FOLDER: makes FOLDER and locks it until the script ends, since two scripts that write the same files would destroy them.
 corpus_folder() {
   mkdir -p "$1" 2> /dev/null || { echo "${0##*/}: expected a folder that can be written; found none at $1; name another folder" >&2; exit 1; }

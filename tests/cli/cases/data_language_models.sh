@@ -33,7 +33,7 @@ rm -r new
 expect 1 env -u MH_TEST_SUMS "$scripts/wikitext-103" new "file://$PWD/wikitext-103-v1.zip"
 expect 1 env -u MH_TEST_SUMS "$scripts/wikitext-103" new "file://$PWD/none.zip"
 expect_empty new
-expect 1 "$scripts/wikitext-103"
+expect 2 "$scripts/wikitext-103"
 # Without mh-prep the texts are complete. A line end of CR LF is refused.
 mkdir bin; for tool in bash env awk cat dirname grep head mkdir mv rm sed tail tr wc; do ln -s "$(type -P $tool)" bin/; done
 ln -s "$(python3 -c 'import sys; print(sys.executable)')" bin/python3
