@@ -2,7 +2,8 @@
 """Downloads and reads files of public corpora. corpus.sh calls this program; it needs Python 3.9 and no packages.
 
 usage: corpus.py lock DESCRIPTOR FOLDER | corpus.py file FILE SUM MIRROR URL | corpus.py members ARCHIVE FOLDER MEMBER=NAME… | corpus.py python PACKAGE==VERSION…
-corpus.sh describes the commands. MH_SCRIPT: name of the calling script, which starts each message. Exit status: 0, or 1 after an error.
+corpus.sh describes the commands. MH_SCRIPT: name of the calling script, which starts each message. Exit status: 0, 1 after an error, or 2 for another
+command.
 """
 import bz2
 import contextlib
@@ -360,6 +361,9 @@ def python(*packages):
 
 def main():
     commands = {"lock": lock_folder, "file": fetch_file, "members": members, "python": python}
+    if not sys.argv[1:] or sys.argv[1] not in commands:
+        log(f"expected a command, {', '.join(commands)}; found {sys.argv[1] if sys.argv[1:] else 'none'}; source corpus.sh, whose functions call this program")
+        return 2
     try:
         commands[sys.argv[1]](*sys.argv[2:])
     except Fault as fault:

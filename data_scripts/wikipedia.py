@@ -433,6 +433,8 @@ def main(folder, path):
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # runs the finally clauses, which end the workers
+    if len(sys.argv) != 3:
+        sys.exit(f"wikipedia.py: expected the arguments FOLDER and DUMP; found {len(sys.argv) - 1} arguments; run data_scripts/wikipedia, which calls this program")
     try:
         main(*sys.argv[1:])
     except Fault as fault:

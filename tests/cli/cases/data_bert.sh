@@ -33,7 +33,7 @@ mv away dataset
 expect 0 "$scripts/squad" own 1.1 pieces dataset/train-v1.1.json dataset/dev-v1.1.json; expect_stderr "train.mhs: 1 questions; the published training set has 87599"
 expect 0 "$scripts/squad" single 1.1 pieces dataset/dev-v1.1.json; expect_stderr "without training files, train.mhs is not written"
 expect 1 "$scripts/squad" new 1.1 pieces "$url"; expect_stderr "squad: train-v1.1.json: expected bytes 30288272; found"
-expect 1 "$scripts/squad" new 3 pieces; expect_stderr "expected the version 1.1 or 2.0; found 3"
+expect 2 "$scripts/squad" new 3 pieces; expect_stderr "expected the version 1.1 or 2.0; found 3"
 expect 1 "$scripts/squad" new 2.0 pieces dataset/dev-v1.1.json; expect_stderr 'expected version 2.0 of SQuAD; found "version": "1.1"'
 expect 1 "$scripts/squad" new 1.1 pieces dataset/none.json; expect_stderr "expected the JSON file dataset/none.json; found none"
 head -c 100 dataset/dev-v1.1.json > cut.json
