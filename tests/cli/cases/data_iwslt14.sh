@@ -34,7 +34,7 @@ printf '%s\n' 'satz nummer 16 , haus2 .' 'satz nummer 39 , haus4 .' | cmp - it/v
 for test in ted.dev2010 tedx.dev2012 ted.tst2010 ted.tst2011 ted.tst2012; do printf '%s\n' "$test says : r &amp; amp ; d &apos;s u.s ." '&lt; b &gt; here'; done | cmp - it/test.en
 # mh-prep's shards have all pairs; the vocabularies share the merges.
 mh-prep cat it/train.mhs | cmp - <(paste it/train.de it/train.en)
-cmp <(mh-prep codes it/de) <(mh-prep codes it/en)
+cmp <(mh-prep codes it/de.vocab) <(mh-prep codes it/en.vocab)
 # A second call makes nothing again; a call after the loss of a file makes that file and the files that depend on it.
 cp -r it whole
 rm it/valid.en it/parts/clean.de
@@ -43,7 +43,7 @@ diff -r it whole
 expect 0 iwslt14 it de-en de-en.tgz; ! grep -q "mh-prep\|clean-pairs" err || fail "expected no second call of mh-prep and clean-pairs; found $(cat err)"
 # English to German has the same pairs in the other direction, from a URL.
 expect 0 iwslt14 "it en-de" en-de "file://$PWD/de-en.tgz"
-for file in {train,valid,test}.{de,en} joint de en; do cmp "it/$file" "it en-de/$file"; done
+for file in {train,valid,test}.{de,en} {joint,de,en}.vocab; do cmp "it/$file" "it en-de/$file"; done
 mh-prep cat "it en-de/train.mhs" | cmp - <(paste it/train.en it/train.de)
 # Spanish: without the TEDX talks.
 make_archive es-en.tgz es-en

@@ -8,22 +8,22 @@ for split in train valid test; do
   seq 1 60 | awk '{ print "ein wort " $1 }' > "my iwslt/$split.de"
   seq 1 60 | awk '{ print "a word " $1 " more" }' > "my iwslt/$split.en"
 done
-mh-prep vocab -q --type subword-nmt --merges 50 "my iwslt"/train.* > joint
-for l in de en; do mh-prep vocab -q --type subword-nmt --codes joint "my iwslt/train.$l" > "my iwslt/$l"; done
-mh-prep vocab -q --type subword-nmt --codes joint "my iwslt"/train.?? > wmt/joint.vocab
+mh-prep vocab -q --type subword-nmt --merges 50 "my iwslt"/train.* > joint.vocab
+for l in de en; do mh-prep vocab -q --type subword-nmt --codes joint.vocab "my iwslt/train.$l" > "my iwslt/$l.vocab"; done
+mh-prep vocab -q --type subword-nmt --codes joint.vocab "my iwslt"/train.?? > wmt/joint.vocab
 cp wmt/joint.vocab "my iwslt/joint.copy"
 
 expect 0 "$scripts/iwslt14-long" long "my iwslt"; expect_stderr "train: 60 pairs joined to"
 tr '\n' ' ' < "my iwslt/train.de" | sed 's/ $//' > words
 tr '\n' ' ' < long/train.de | sed 's/ $//' | cmp - words || fail "$(cat long/train.de)"
 [ "$(wc -l < long/train.de)" -lt 60 ] || fail "expected joined pairs; found $(cat long/train.de)"
-longest() { mh-prep lm -q --vocab "my iwslt/$1" "long/train.$1" | mh-prep cat --ids - | awk 'NF - 1 > n { n = NF - 1 } END { print n }'; }
+longest() { mh-prep lm -q --vocab "my iwslt/$1.vocab" "long/train.$1" | mh-prep cat --ids - | awk 'NF - 1 > n { n = NF - 1 } END { print n }'; }
 for l in de en; do [ "$(longest "$l")" -le 240 ] || fail "expected at most 240 tokens in $l; found $(longest "$l")"; done
 expect 0 "$scripts/iwslt14-long" long "my iwslt"; expect_stderr "train.mhs: present, not written again"
-expect 1 "$scripts/iwslt14-long" long none; expect_stderr "expected the file de in none; found none; run data_scripts/iwslt14 'none' de-en"
+expect 1 "$scripts/iwslt14-long" long none; expect_stderr "expected the file de.vocab in none; found none; run data_scripts/iwslt14 'none' de-en"
 expect 2 "$scripts/iwslt14-long" long
 # A vocabulary that cannot encode the text leaves no joined pairs.
-cp -r "my iwslt" damaged; cp damaged/train.de damaged/de
+cp -r "my iwslt" damaged; cp damaged/train.de damaged/de.vocab
 status=0; "$scripts/iwslt14-long" lost damaged 2> err || status=$?
 [ "$status" = 1 ] && grep -qF 'expected the complete output of translation_lengths' err || fail "expected status 1; found $status"
 [ -z "$(find lost -type f)" ] || fail "expected no files after an error; found $(find lost -type f)"
