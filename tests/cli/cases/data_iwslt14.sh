@@ -41,6 +41,11 @@ rm it/valid.en it/parts/clean.de
 expect 0 iwslt14 it de-en de-en.tgz
 diff -r it whole
 expect 0 iwslt14 it de-en de-en.tgz; ! grep -q "mh-prep\|clean-pairs" err || fail "expected no second call of mh-prep and clean-pairs; found $(cat err)"
+# A full disk may leave an empty file of the pair, after which a second call continues.
+: > it/parts/pair
+expect 0 iwslt14 it de-en de-en.tgz
+[ "$(cat it/parts/pair)" = de-en ] || fail "expected the pair; found $(cat it/parts/pair)"
+expect 1 iwslt14 it es-en de-en.tgz
 # English to German has the same pairs in the other direction, from a URL.
 expect 0 iwslt14 "it en-de" en-de "file://$PWD/de-en.tgz"
 for file in {train,valid,test}.{de,en} {joint,de,en}.vocab; do cmp "it/$file" "it en-de/$file"; done
