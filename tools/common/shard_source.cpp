@@ -118,9 +118,13 @@ data::ScoringOptions resolved_scoring_options(const model::LoadedModel& model,
   config.read("train", train_options);
   data::ScoringOptions options = scoring_options;
   if (options.sequence_length == 0) options.sequence_length = train_options.batch.sequence_length;
-  if (options.text_rows == data::TextRows::automatic && train_options.batch.order == data::BatchOrder::sentences &&
-      options.context == 0)
+  const bool is_trained_on_sentences = train_options.batch.order == data::BatchOrder::sentences;
+  if (options.text_rows == data::TextRows::automatic && is_trained_on_sentences && options.context == 0)
     options.text_rows = data::TextRows::sentences;
+  if (options.text_rows == data::TextRows::blocks && is_trained_on_sentences)
+    log_warning(str(model.name, ": trained on sentences (train.batch.order = sentences), scored in blocks of ",
+                    count_of(options.sequence_length, "token"),
+                    " across ends of lines, so scores differ from those of sentences, the default rows of mh-eval"));
   // A model of Hugging Face was trained on texts of max_position_embeddings, whatever the blocks of its fine-tuning.
   const bool is_converted = !model.huggingface_type.empty();
   const int64_t trained_length = is_converted

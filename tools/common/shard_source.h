@@ -57,7 +57,8 @@ model::LoadedModel load_with_options(const ModelArguments& args, const io::Check
 
 // Returns the resolved scoring options for a model. For a text, a sequence length of 0 becomes the sequence length of
 // the model's training, and TextRows::automatic becomes sentences if the model was trained with train.batch.order =
-// sentences and the context is 0, otherwise blocks; warns if rows may be longer than in training.
+// sentences and the context is 0, otherwise blocks. Warns about blocks for a
+// model that was trained on sentences, and if rows may be longer than in training.
 data::ScoringOptions resolved_scoring_options(const model::LoadedModel& model,
                                               const data::ScoringOptions& scoring_options,
                                               const task::Dataset& dataset);

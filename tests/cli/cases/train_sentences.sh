@@ -31,6 +31,22 @@ assert "word_perplexity" not in b
 valid_nll = min(line["valid_nll"] for line in map(json.loads, open("run/log.jsonl")) if "valid_nll" in line)
 assert abs(a["nll"] - valid_nll) <= bound, (a, valid_nll)
 P
+# The other tools read blocks of a text, and warn about a model that was trained on sentences.
+mv out blocks.json
+warning="run/best.safetensors: trained on sentences (train.batch.order = sentences), scored in blocks of 16 tokens across ends of lines"
+expect 0 mh-prune scan --format json run/best.safetensors t.mhs; expect_stderr "$warning"
+with_tolerance - <<'P'
+import json
+blocks = json.load(open("blocks.json"))
+rows = [json.loads(line) for line in open("out")]
+assert all(row["protocol"] == "independent-blocks" and row["block"] == 16 for row in rows), rows
+assert rows[0]["mode"] == "full" and abs(rows[0]["perplexity"] / blocks["perplexity"] - 1) <= 1e-4, (rows[0], blocks)
+P
+expect 0 mh-prune rank --by taylor run/best.safetensors t.mhs; expect_stderr "$warning"
+expect 0 mh-spectrum --blocks 0 run/best.safetensors t.mhs; expect_stderr "$warning"
+expect 0 mh-swap report run/best.safetensors run/last.safetensors t.mhs; expect_stderr "$warning"
+expect 0 mh-eval --text-rows blocks run/best.safetensors t.mhs; expect_stderr "$warning"
+expect 0 mh-eval run/best.safetensors t.mhs; ! grep -q "trained on sentences" err || fail "expected no warning about sentences"
 # A run that is resumed has the batches of an uninterrupted run.
 expect 0 mh-train -q --threads 1 --train t.mhs --valid t.mhs --out parts "${small[@]}" --set train.length=3u
 expect 0 mh-train -q --threads 1 --resume --out parts --set train.length=6u
