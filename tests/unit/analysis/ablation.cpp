@@ -48,6 +48,25 @@ std::vector<HeadSet> ablation_sets(model::LanguageModel& model, SideSelection si
   return sets;
 }
 
+// Returns the options of scoring in blocks of `sequence_length` tokens.
+data::ScoringOptions blocks_of(int64_t sequence_length) {
+  data::ScoringOptions options;
+  options.sequence_length = sequence_length;
+  return options;
+}
+
+// The input of a pruning curve: a model of four layers with the given keys of [attention], and a text of 50 tokens in
+// blocks of 10.
+struct CurveCase {
+  explicit CurveCase(const std::string& attention) : model(build_model("", attention, 4)) {}
+  CurveCase(const CurveCase&) = delete;  // not copyable, since `input` refers to the other members
+
+  std::unique_ptr<model::LanguageModel> model;
+  std::vector<int32_t> text = make_text(50);
+  data::Text corpus = corpora::text_of(text, 0);
+  AnalysisInput input{*model, corpus, corpus.resolve(blocks_of(10), *model)};
+};
+
 // Returns a matcher for the nll of `score`, computed again for the same ablated model in different batches.
 Approx near_score(const AnalysisInput& input, const task::NllSum& score) {
   return rounding::within(score.nll, score_bound(input) * score.nll);
@@ -282,12 +301,8 @@ TEST_CASE("rank_heads() sorts heads by ascending score, then by layer and head",
 
 TEST_CASE("a pruning curve masks the least important heads first, whether or not the ranking is repeated at each step",
           "[ablation]") {
-  auto model = build_model("", "", 4);
-  const auto text = make_text(50);
-  const data::Text corpus = corpora::text_of(text, 0);
-  data::ScoringOptions scoring_options;
-  scoring_options.sequence_length = 10;
-  const AnalysisInput input{*model, corpus, corpus.resolve(scoring_options, *model)};
+  const CurveCase curve("");
+  const AnalysisInput& input = curve.input;
   const auto order = rank_heads(importance_of("ablation", input), false);
   for (const bool rerank : {false, true})
     for (const bool per_layer : {false, true}) {
@@ -329,7 +344,7 @@ TEST_CASE("a pruning curve masks the least important heads first, whether or not
       for (size_t i = 0; i < 4; ++i) CHECK(first.count(order[i].head) == 1);
       // The second step masks the 3 least important of the remaining heads; with reranking, importance is measured
       // while the heads of the first step are masked.
-      const HeadMaskGuard mask_guard(*model, SideSelection::whole, rerank ? sets[1] : HeadSet{});
+      const HeadMaskGuard mask_guard(input.model, SideSelection::whole, rerank ? sets[1] : HeadSet{});
       int64_t remaining = 3;
       for (const auto& r : rank_heads(importance_of("ablation", input), false))
         if (first.count(r.head) == 0 && remaining-- > 0) CHECK(sets[2][AttentionKind::decoder_self].count(r.head) == 1);
@@ -338,30 +353,27 @@ TEST_CASE("a pruning curve masks the least important heads first, whether or not
 }
 
 TEST_CASE("a pruning curve by groups masks all heads of the groups with the lowest sums of scores", "[ablation]") {
-  auto model = build_model("", "head_size = 4\n[attention.decoder.self]\nheads = 6\nkey_value_heads = 2\n", 4);
-  const auto text = make_text(50);
-  const data::Text corpus = corpora::text_of(text, 0);
-  data::ScoringOptions scoring_options;
-  scoring_options.sequence_length = 10;
-  const AnalysisInput input{*model, corpus, corpus.resolve(scoring_options, *model)};
+  const CurveCase curve("head_size = 4\n[attention.decoder.self]\nheads = 6\nkey_value_heads = 2\n");
+  const AnalysisInput& input = curve.input;
   for (const bool rerank : {false, true})
     for (const bool per_layer : {false, true}) {
       INFO(rerank << per_layer);
       const auto points = pruning_curve(input, input, "weight-norm", {0.5, per_layer, rerank, false, HeadUnit::group});
       REQUIRE(points.size() == 3);  // fractions 0, .5 and 1 of the groups
-      const auto all = all_groups(*model, {});
+      const auto all = all_groups(input.model, {});
       const auto num_groups = static_cast<int64_t>(all.at(AttentionKind::decoder_self).size());
       HeadSet expected_groups;
       int64_t num_in_layer = 0, last_layer = -1, num_masked = 0;
-      for (const RankedHead& r : rank_heads(sum_by_group(*model, importance_of("weight-norm", input)), per_layer)) {
+      for (const RankedHead& r :
+           rank_heads(sum_by_group(input.model, importance_of("weight-norm", input)), per_layer)) {
         num_in_layer = r.head.layer == last_layer ? num_in_layer + 1 : 1, last_layer = r.head.layer;
         if (per_layer ? num_in_layer > 1 : num_masked >= num_groups / 2) continue;
         expected_groups[r.kind].insert(r.head);
         ++num_masked;
       }
       CHECK(points[0].masked_heads.empty());
-      CHECK((points[1].masked_heads == heads_of_groups(*model, expected_groups, "test")));
-      CHECK((points[2].masked_heads == heads_of_groups(*model, all, "test")));
+      CHECK((points[1].masked_heads == heads_of_groups(input.model, expected_groups, "test")));
+      CHECK((points[2].masked_heads == heads_of_groups(input.model, all, "test")));
       const auto expected = reference_scores(input, {{}, points[1].masked_heads, points[2].masked_heads});
       for (size_t i = 0; i < 3; ++i) CHECK(points[i].score.nll == near_score(input, expected[i]));
     }
