@@ -1,7 +1,9 @@
-"""usage: configs/experiments compare|reproduce|study|expand ...
+"""usage: configs/experiments [--without-tools] compare|reproduce|study|expand ...
 
 Runs every row with every seed and set of overrides once, prints a table of the results with the commands of the rows below it, and draws
-pictures. `expand PAPER/RECIPE` prints the small form of a recipe, for configs/recipes/expand.
+pictures. `expand PAPER/RECIPE` prints the small form of a recipe, for configs/recipes/expand. With --without-tools, a command that needs
+no tools runs to its end, and any other command checks its names and files and ends with status 100 before it needs a tool: `./run` then
+builds the tools and repeats the command.
 """
 import signal
 import sys
@@ -9,6 +11,7 @@ import sys
 import compare
 import reproduce
 import study
+import tools
 from configurations import small_text
 from errors import Refusal, choose
 from tools import say
@@ -24,13 +27,17 @@ def main():
         signal.signal(number, stop)
     commands = {"compare": compare.main, "reproduce": reproduce.main, "study": study.main,
                 "expand": lambda names: sys.stdout.write(small_text(names[0] if names else ""))}
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["--without-tools"]:
+        tools.ends_before_tools = True
+        arguments = arguments[1:]
     try:
-        name = choose("experiments", "a command", sys.argv[1] if len(sys.argv) > 1 else "", list(commands), "see ./run help")
-        commands[name](sys.argv[2:])
+        name = choose("experiments", "a command", arguments[0] if arguments else "", list(commands), "see ./run help")
+        commands[name](arguments[1:])
         status = 0
     except Refusal as refusal:
         print(f"experiments: error: {refusal}", file=sys.stderr)
-        status = 1
+        status = refusal.status
     except OSError as error:
         print(f"experiments: error: {error.filename or 'files'}: expected a readable or writable file; found: {error.strerror or error}; free disk space, or correct the path",
               file=sys.stderr)

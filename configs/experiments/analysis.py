@@ -77,7 +77,7 @@ class Analysis:
     def check(self):
         """Refuses a picture that cannot be drawn, before the runs begin."""
         if "PLOT" in self.words:
-            plots.check_path(self.prefix.with_name(self.prefix.name + ".svg"))
+            plots.check_program(self.prefix.with_name(self.prefix.name + ".svg"))
 
     def calls(self, jobs):
         """Returns the calls for runs: one for each run, or one for each seed and data set."""

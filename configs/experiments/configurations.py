@@ -5,7 +5,7 @@ import json
 import pathlib
 import tomllib
 
-from errors import refuse
+from errors import refuse_usage
 from tables import matching, recipes, recipes_of
 
 
@@ -13,9 +13,9 @@ def read_toml(path):
     try:
         return tomllib.loads(pathlib.Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        return refuse(path, "a configuration in TOML", f"no readable file ({error.strerror})", "correct the path")
+        return refuse_usage(path, "a configuration in TOML", f"no readable file ({error.strerror})", "correct the path")
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        return refuse(path, "a configuration in TOML", str(error), "correct the file")
+        return refuse_usage(path, "a configuration in TOML", str(error), "correct the file")
 
 
 def fingerprint(files):
@@ -50,10 +50,10 @@ def small_text(name):
     paper, _, recipe = name.partition("/")
     row = next((row for row in recipes_of(paper) if row["recipe"] == recipe), None) if (recipes / f"{paper}.tsv").is_file() else None
     if row is None:
-        refuse(f"recipe {name}", "PAPER/RECIPE, a row of configs/recipes/PAPER.tsv", "none", "see ./run reproduce --list")
+        refuse_usage(f"recipe {name}", "PAPER/RECIPE, a row of configs/recipes/PAPER.tsv", "none", "see ./run reproduce --list")
     form = small_form(name)
     if form is None:
-        refuse(f"recipe {name}", "a small form in configs/experiments/small.tsv", "none", "use --scale paper, or add a row to the table")
+        refuse_usage(f"recipe {name}", "a small form in configs/experiments/small.tsv", "none", "use --scale paper, or add a row to the table")
     body, replaced, last = [], {}, []
     for word in form["body"].split():
         if "=" in word:
@@ -81,7 +81,7 @@ def split_override(text):
     """Returns (key, value) of KEY=VALUE."""
     key, separator, value = text.partition("=")
     if not separator or not key or not value:
-        refuse("override", "KEY=VALUE, such as train.lr=1e-3", repr(text), "write a key, =, and a value")
+        refuse_usage("override", "KEY=VALUE, such as train.lr=1e-3", repr(text), "write a key, =, and a value")
     return key, value
 
 
@@ -92,5 +92,5 @@ def grid_points(grids):
         key, values = split_override(grid)
         axes.append([f"{key}={value}" for value in values.split(",")])
         if "" in values.split(","):
-            refuse(f"--grid {grid}", "KEY=VALUE,VALUE...", "an empty value", "remove the comma, or write the value")
+            refuse_usage(f"--grid {grid}", "KEY=VALUE,VALUE...", "an empty value", "remove the comma, or write the value")
     return [list(point) for point in itertools.product(*axes)]

@@ -6,10 +6,10 @@ import sys
 
 import plots
 from configurations import grid_points, split_override
-from errors import choose, refuse
+from errors import choose, refuse, refuse_usage
 from report import FORMATS, Report
 from runs import Job, print_jobs, run_jobs, with_init_jobs
-from tools import copy_tools
+from tools import copy_tools, require_tools
 
 
 def parser_of(command, description, epilog=None):
@@ -39,7 +39,7 @@ def seeds_of(text):
         numbers = []
     seeds = list(range(1, numbers[0] + 1)) if len(numbers) == 1 and "," not in str(text) else numbers
     if not seeds or min(seeds) < 0 or len(set(seeds)) != len(seeds):
-        refuse("--seeds", "a positive number of seeds, or a list of different seeds such as 1,4,7", text, "correct --seeds")
+        refuse_usage("--seeds", "a positive number of seeds, or a list of different seeds such as 1,4,7", text, "correct --seeds")
     return seeds
 
 
@@ -64,21 +64,18 @@ def check_init(rows, options, command, is_prepared=False):
     if is_prepared:
         return
     if needs != (options.init is not None):
-        refuse(f"{command}: --init", "a model, which the runs fine-tune" if needs else "none, since no run fine-tunes a model", options.init or "none",
+        refuse_usage(f"{command}: --init", "a model, which the runs fine-tune" if needs else "none, since no run fine-tunes a model", options.init or "none",
                "name a checkpoint, such as bert.safetensors of data_scripts/bert-base-uncased FOLDER" if needs else "leave --init out")
     if needs and not options.init.is_file():
-        refuse(f"{command}: --init", "a model", f"no file {options.init}", "correct the path")
+        refuse_usage(f"{command}: --init", "a model", f"no file {options.init}", "correct the path")
 
 
 def drive(rows, options, small=False, figure=("", None), analysis=None):
     """Runs the rows that are missing and prints the table. figure: kind and path of the picture that the table always has; analysis: the Analysis
     of the trained models, or None."""
     pictures = [(kind, path) for kind, path in (figure, ("rows", options.plot)) if kind and path]
-    if not (options.prints or options.job):
-        for _, path in pictures:
-            plots.check_path(path)
-        if analysis:
-            analysis.check()
+    if options.plot:
+        plots.check_path(options.plot)
     rows = with_overrides(rows, options)
     if options.baseline is not None:
         choose("--baseline", "a row", options.baseline, [row.name for row in rows], "see the first column of the table")
@@ -87,7 +84,14 @@ def drive(rows, options, small=False, figure=("", None), analysis=None):
     table_jobs = [Job(row, seed, options.threads, options.init) for seed in seeds_of(options.seeds) for row in rows]
     jobs = with_init_jobs(table_jobs)
     if options.job is not None and not 1 <= options.job <= len(jobs):
-        refuse("--job", f"a number from 1 to {len(jobs)}", options.job, "see the lines of --print")
+        refuse_usage("--job", f"a number from 1 to {len(jobs)}", options.job, "see the lines of --print")
+    if not options.tabulates:
+        require_tools()
+    if not (options.prints or options.job):
+        for _, path in pictures:
+            plots.check_program(path)
+        if analysis:
+            analysis.check()
     if options.prints:
         print_jobs(jobs)
         if analysis:

@@ -3,7 +3,7 @@ import re
 import shutil
 import subprocess
 
-from errors import refuse
+from errors import refuse, refuse_usage
 from paired import deviation, mean
 from tools import say
 
@@ -11,9 +11,13 @@ TERMINALS = {"svg": "svg size 900,600 dynamic background rgb 'white'", "pdf": "p
 
 
 def check_path(path):
-    """Refuses a picture that cannot be drawn, before the runs begin."""
+    """Refuses a file name that is not of a picture."""
     if path.suffix[1:] not in TERMINALS:
-        refuse(f"--plot {path}", "a file that ends in .svg, .pdf or .png", path.suffix or "no ending", "rename the picture")
+        refuse_usage(f"--plot {path}", "a file that ends in .svg, .pdf or .png", path.suffix or "no ending", "rename the picture")
+
+
+def check_program(path):
+    """Refuses a picture that cannot be drawn, before the runs begin."""
     if shutil.which("gnuplot") is None:
         refuse(f"--plot {path}", "gnuplot on the PATH", "none", "install the package gnuplot-nox, or leave --plot out")
 

@@ -24,7 +24,7 @@ from analysis import Analysis
 from configurations import small_form, small_text
 from data import data_named
 from driver import check_init, drive, parser_of
-from errors import choose, refuse
+from errors import choose, refuse, refuse_usage
 from listing import list_rows, list_tables
 from runs import Row, expansion
 from study import recipe_file
@@ -133,14 +133,14 @@ def main(arguments):
             print_list(options, pathlib.Path(folder))
         return
     if not options.paper or not options.name:
-        refuse("reproduce", "a paper and a table, such as mixhead table2", " ".join(filter(None, [options.paper, options.name])) or "none",
-               "list them: ./run reproduce --list")
+        refuse_usage("reproduce", "a paper and a table, such as mixhead table2", " ".join(filter(None, [options.paper, options.name])) or "none",
+                     "list them: ./run reproduce --list")
     table = find_table(options.paper, options.name)
     rows, reasons = rows_of(table, options, options.out / options.scale)
     for name, reason in reasons.items():
         say(f"leaves out {name}, which {reason}")
     if not rows:
-        refuse(f"reproduce {table.paper} {table.name}", f"a row that can be trained at --scale {options.scale}", "none", "choose the other scale, or other rows")
+        refuse_usage(f"reproduce {table.paper} {table.name}", f"a row that can be trained at --scale {options.scale}", "none", "choose the other scale, or other rows")
     model = published_model(table, rows, options)
     check_init(rows, options, "reproduce", bool(model))
     for row in rows:
@@ -159,6 +159,7 @@ def published_model(table, rows, options):
         return None
     data = data_named(names[0], options.out)
     if not (options.prints or options.tabulates):
+        require_tools()
         data.prepare()
     options.init = data.model()
     return data

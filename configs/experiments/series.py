@@ -26,13 +26,13 @@ import sys
 import time
 
 from effects import band, holm, null_distribution, p_value, slope_weights
-from errors import choose, refuse
+from errors import choose, refuse, refuse_usage
 from paired import difference, mean
 from report import FORMATS, number, provenance
 from runs import Job, print_jobs, with_init_jobs
 from study import Study
 from tables import lower_is_better
-from tools import copy_tools, say
+from tools import copy_tools, require_tools, say
 
 KEYS = ("studies", "seeds", "null_seeds", "fresh_seeds", "level")
 STUDY_KEYS = ("name", "null", "minutes", "trends")
@@ -66,7 +66,7 @@ class Part:
     def __init__(self, path, values, series_values, options):
         self.name = str(values.get("name", ""))
         if not re.fullmatch(r"[\w.-]+", self.name):
-            refuse(f"{path}: studies.name", "a name of letters, digits, - and .", repr(self.name), "name each of the [[studies]]")
+            refuse_usage(f"{path}: studies.name", "a name of letters, digits, - and .", repr(self.name), "name each of the [[studies]]")
         self.study = Study(path, values, STUDY_KEYS, ROW_KEYS)
         self.minutes = values.get("minutes", 5)
         self.row_values = values["rows"]
@@ -85,7 +85,7 @@ class Part:
     def trend(self, path, values):
         numbers = values.get("rows", {})
         if not isinstance(numbers, dict) or len(numbers) < 2 or any(not isinstance(n, (int, float)) or n <= 0 for n in numbers.values()):
-            refuse(f"{path}: trends.rows", "at least two rows with positive numbers", repr(numbers), "write { ROW = NUMBER, ROW = NUMBER }")
+            refuse_usage(f"{path}: trends.rows", "at least two rows with positive numbers", repr(numbers), "write { ROW = NUMBER, ROW = NUMBER }")
         for name in numbers:
             choose(f"{path}: trends.rows", "a row with a baseline", name, [row for row in self.rows if self.study.baselines(row)], "name one of the rows")
         weights = slope_weights([math.log2(value) for value in numbers.values()])
@@ -216,7 +216,7 @@ class Ledger:
 def budget_seconds(text):
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([hms])", text)
     if not match or float(match.group(1)) == 0:
-        refuse("--budget", "a positive time such as 12h, 90m or 30s", text, "correct --budget")
+        refuse_usage("--budget", "a positive time such as 12h, 90m or 30s", text, "correct --budget")
     return float(match.group(1)) * {"h": 3600, "m": 60, "s": 1}[match.group(2)]
 
 
@@ -273,15 +273,15 @@ def check_values(path, values):
     numbers = {"seeds": 3, "null_seeds": 10, "fresh_seeds": 5} | {key: values[key] for key in ("seeds", "null_seeds", "fresh_seeds") if key in values}
     for key, value in numbers.items():
         if not isinstance(value, int) or value < 1:
-            refuse(f"{path}: {key}", "a positive number of seeds", repr(value), "correct the number")
+            refuse_usage(f"{path}: {key}", "a positive number of seeds", repr(value), "correct the number")
     if numbers["null_seeds"] < 2 * numbers["seeds"] or numbers["fresh_seeds"] < 2:
-        refuse(f"{path}: null_seeds, fresh_seeds", "null_seeds of at least twice `seeds`, and at least 2 fresh_seeds",
-               f"{numbers['null_seeds']} and {numbers['fresh_seeds']}", "correct the numbers")
+        refuse_usage(f"{path}: null_seeds, fresh_seeds", "null_seeds of at least twice `seeds`, and at least 2 fresh_seeds",
+                     f"{numbers['null_seeds']} and {numbers['fresh_seeds']}", "correct the numbers")
     level = values.get("level", 0.05)
     if not isinstance(level, float) or not 0 < level < 1:
-        refuse(f"{path}: level", "a number between 0 and 1", repr(level), "correct the level")
+        refuse_usage(f"{path}: level", "a number between 0 and 1", repr(level), "correct the level")
     if not isinstance(values["studies"], list) or not values["studies"]:
-        refuse(f"{path}: studies", "tables [[studies]]", repr(values["studies"]), "see configs/experiments/studies/open.toml")
+        refuse_usage(f"{path}: studies", "tables [[studies]]", repr(values["studies"]), "see configs/experiments/studies/open.toml")
     return numbers | {"level": level}
 
 
@@ -290,19 +290,20 @@ def run(options, values):
     for name, value in (("--seeds", options.seeds), ("--set", options.overrides), ("--grid", options.grids), ("--data", options.data), ("--init", options.init),
                         ("--baseline", options.baseline), ("--job", options.job), ("--plot", options.plot)):
         if value:
-            refuse(f"study {options.file.stem}: {name}", "a series, which states its rows and seeds", f"{name}", f"leave {name} out, or change the file")
+            refuse_usage(f"study {options.file.stem}: {name}", "a series, which states its rows and seeds", f"{name}", f"leave {name} out, or change the file")
     budget = budget_seconds(options.budget or "12h")
     numbers = check_values(options.file, values)
     options.out = options.out or pathlib.Path(f"study-{options.file.stem}")
     parts = [Part(options.file, dict(study), numbers, options) for study in values["studies"]]
     if len({part.name for part in parts}) != len(parts):
-        refuse(f"{options.file}: studies.name", "different names", ", ".join(part.name for part in parts), "rename a study")
+        refuse_usage(f"{options.file}: studies.name", "different names", ", ".join(part.name for part in parts), "rename a study")
     ledger = Ledger(options.out)
     if options.prints:
         for part in parts:
             print_jobs(part.first_jobs())
         return
     if not options.tabulates:
+        require_tools()
         notes = ["fresh seeds: for the differences outside their bands, which are known after the first seeds",
                  f"spent: {ledger.spent() / 3600:.2f} of {budget / 3600:.2f} hours; the same command continues where it stopped"]
         write(plan(parts, ledger, budget), options, notes)

@@ -48,7 +48,7 @@ import pathlib
 from configurations import fingerprint, read_toml, settings_of, text_of
 from data import Data, data_named
 from driver import check_init, drive, parser_of
-from errors import choose, refuse
+from errors import choose, refuse_usage
 from runs import Row, expansion
 from tables import Score, recipes, recipes_of, root, scores_of
 from tools import write_atomically
@@ -70,7 +70,7 @@ class Study:
             self.require(row, dict, f"rows.{name}", "a table")
             self.check_keys(row, (*ROW_KEYS, *more_row_keys), f"a key of rows.{name}")
             if "/" in name or not name:
-                refuse(f"{path}: rows", "names without /", repr(name), "rename the row")
+                refuse_usage(f"{path}: rows", "names without /", repr(name), "rename the row")
         self.require(self.values.get("data"), str, "data", "the name of a data set or a folder")
 
     def check_keys(self, table, keys, kind):
@@ -79,7 +79,7 @@ class Study:
 
     def require(self, value, kind, key, expected):
         if not isinstance(value, kind) or not value and key == "rows":
-            refuse(f"{self.path}: {key}", expected, "nothing" if value is None else repr(value), "see ./run study --help")
+            refuse_usage(f"{self.path}: {key}", expected, "nothing" if value is None else repr(value), "see ./run study --help")
 
     def files(self, names, key):
         names = [names] if isinstance(names, str) else names
@@ -88,7 +88,7 @@ class Study:
         for name in names:
             file = next((folder / name for folder in (self.path.parent, root) if (folder / str(name)).is_file()), None)
             if file is None:
-                refuse(f"{self.path}: {key}", "a file relative to the study or to the checkout", name, "correct the path")
+                refuse_usage(f"{self.path}: {key}", "a file relative to the study or to the checkout", name, "correct the path")
             files.append(file)
         return files
 
@@ -121,7 +121,7 @@ class Study:
         if "scores" not in self.values:
             columns = scores_of(f"data/{data.name}")
             if not columns:
-                refuse(f"{self.path}: scores", f"columns of results, since no table has those of {data.name}", "none", "add [[scores]]; see ./run study --help")
+                refuse_usage(f"{self.path}: scores", f"columns of results, since no table has those of {data.name}", "none", "add [[scores]]; see ./run study --help")
             return columns
         self.require(self.values["scores"], list, "scores", "tables [[scores]]")
         columns = []
@@ -154,7 +154,7 @@ class Study:
                 addresses = [expansion(table["recipe"]), *files]
                 files = [recipe, *files]
             if not files:
-                refuse(f"{self.path}: rows.{name}", "a configuration in `config` or `recipe`", "none", "name a file, or config = [...] for all rows")
+                refuse_usage(f"{self.path}: rows.{name}", "a configuration in `config` or `recipe`", "none", "name a file, or config = [...] for all rows")
             own = self.overrides(table.get("set", {}), f"rows.{name}.set")
             row_data = self.data(data_out or out, table["data"]) if "data" in table else data
             baseline = next(iter(self.baselines(name)), "")
@@ -162,7 +162,7 @@ class Study:
                 suffix = "".join(f"@{override}" for override in point)
                 init = None
                 if program == "score" and "init" not in table:
-                    refuse(f"{self.path}: rows.{name}", "an earlier row in `init`, whose model the program score scores", "none", "add init, or choose mh-train")
+                    refuse_usage(f"{self.path}: rows.{name}", "an earlier row in `init`, whose model the program score scores", "none", "add init, or choose mh-train")
                 if "init" in table:
                     init = choose(f"{self.path}: rows.{name}.init", "an earlier row", str(table["init"]) + suffix, [row.name for row in rows], "move the row before this one")
                     init = next(row for row in rows if row.name == init)
@@ -177,7 +177,7 @@ def recipe_file(name, folder, subject):
     """Writes the configuration of a recipe PAPER/RECIPE to a folder and returns its path."""
     paper, _, recipe = name.partition("/")
     if not (recipes / f"{paper}.tsv").is_file():
-        refuse(subject, "a recipe PAPER/RECIPE", name, "see configs/recipes/README.md")
+        refuse_usage(subject, "a recipe PAPER/RECIPE", name, "see configs/recipes/README.md")
     choose(subject, f"a recipe of {paper}", recipe, [row["recipe"] for row in recipes_of(paper)], f"see configs/recipes/{paper}.tsv")
     row = next(row for row in recipes_of(paper) if row["recipe"] == recipe)
     file = folder / paper / f"{recipe}.toml"
@@ -198,6 +198,9 @@ def main(arguments):
     series_file = pathlib.Path(__file__).resolve().parent / f"studies/{options.file}.toml"
     if not options.file.is_file() and series_file.is_file():
         options.file = series_file
+    elif not options.file.is_file() and not options.file.suffix:
+        choose("study", "a file, or the name of a series", str(options.file), sorted(path.stem for path in series_file.parent.glob("*.toml")),
+               "name an existing file")
     values = read_toml(options.file)
     if "studies" in values:
         import series  # imports this module
@@ -205,7 +208,7 @@ def main(arguments):
         series.run(options, values)
         return
     if options.budget:
-        refuse("--budget", "a series of studies, a file with [[studies]]", str(options.file), "leave --budget out")
+        refuse_usage("--budget", "a series of studies, a file with [[studies]]", str(options.file), "leave --budget out")
     study = Study(options.file, values)
     options.out = options.out or pathlib.Path(study.values.get("out", f"study-{options.file.stem}"))
     seeds = study.values.get("seeds", 3)

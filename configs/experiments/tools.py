@@ -11,6 +11,8 @@ import tempfile
 from errors import refuse
 from tables import root
 
+NEEDS_TOOLS = 100  # exit status of a command that needs tools, with --without-tools
+ends_before_tools = False  # --without-tools
 NAMES = ("mh-prep", "mh-train", "mh-finetune", "mh-eval", "mh-convert", "mh-spectrum", "mh-prune", "mh-swap")
 
 
@@ -33,6 +35,9 @@ def call(command, **options):
 
 
 def require_tools():
+    """Refuses a machine without the tools. With --without-tools, ends the command."""
+    if ends_before_tools:
+        sys.exit(NEEDS_TOOLS)
     for name in NAMES:
         if shutil.which(name) is None:
             refuse("experiments", f"{name} on the PATH", "none", "use ./run, which builds the tools, or add the folder of the tools to the PATH")

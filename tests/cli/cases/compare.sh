@@ -53,9 +53,9 @@ compare 0 mixhead-a+sigsoftmax
 echo "train.lr = 1e-3" >> configs/methods/sigsoftmax.toml
 compare 0 plain
 compare 1 mixhead-a+sigsoftmax; expect_stderr "found a run with another configuration"
-compare 1 nonsense; expect_stderr "expected a method of wikitext2"; expect_stderr "found nonsense; see ./run compare --help"
-compare 1 mixhed-b; expect_stderr "found mixhed-b; write mixhead-b, or see ./run compare --help"
-compare 1 plain --seeds 0; expect_stderr "--seeds: expected a positive number of seeds"
+compare 2 nonsense; expect_stderr "expected a method of wikitext2"; expect_stderr "found nonsense; see ./run compare --help"
+compare 2 mixhed-b; expect_stderr "found mixhed-b; write mixhead-b, or see ./run compare --help"
+compare 2 plain --seeds 0; expect_stderr "--seeds: expected a positive number of seeds"
 # Translation, with generated text in place of the corpus: the table reports BLEU.
 data=runs/data-multi30k
 mkdir "$data"
@@ -72,7 +72,7 @@ expect 0 mh-eval --format json runs/multi30k/plain/seed1/best.safetensors "$data
 python3 -c "
 import json
 assert json.load(open('out'))['bleu'] == json.load(open('runs/multi30k/plain/seed1/result.json'))['scores']['test BLEU']"
-compare 1 --corpus multi30k rotation-sof; expect_stderr "write rotation-soft"
+compare 2 --corpus multi30k rotation-sof; expect_stderr "write rotation-soft"
 # GLUE: `compare` fine-tunes the model of --init, refuses a folder with runs that started from another model, and needs no
 # test set.
 cat > bert.toml <<'T'
@@ -108,9 +108,9 @@ expect 0 mh-eval --format json runs/cola/plain/seed2/best.safetensors runs/data-
 python3 -c "
 import json
 assert json.load(open('out'))['matthews'] == json.load(open('runs/cola/plain/seed2/result.json'))['scores']['dev Matthews']"
-compare 1 --corpus cola plain; expect_stderr "--init: expected a model, which the runs fine-tune; found none"
-compare 1 --init bert/last.safetensors plain; expect_stderr "--init: expected none"
-compare 1 --corpus cola --init bert/best.safetensors plain; expect_stderr "found no file bert/best.safetensors"
+compare 2 --corpus cola plain; expect_stderr "--init: expected a model, which the runs fine-tune; found none"
+compare 2 --init bert/last.safetensors plain; expect_stderr "--init: expected none"
+compare 2 --corpus cola --init bert/best.safetensors plain; expect_stderr "found no file bert/best.safetensors"
 mh-train -q --config bert.toml --train mlm.mhs --out other-bert --threads 1 --seed 2
 compare 1 --corpus cola --init other-bert/last.safetensors plain; expect_stderr "found a run with another configuration"
 # Pre-training, compared by the accuracy on masked words.

@@ -74,7 +74,7 @@ head -n 1 out > line
 [ "$(grep -c perplexity scores)" -ge 2 ] || fail "$(cat scores)"
 small 0 "${rows[@]}" --grid train.lr=1e-3,2e-3 --job 1
 [ -s "runs/small/mixhead/table2-vanilla@train.lr=1e-3/seed1/result.json" ] || fail "expected a result of job 1"
-small 1 "${rows[@]}" --job 9; expect_stderr "--job: expected a number from 1 to 4; found 9"
+small 2 "${rows[@]}" --job 9; expect_stderr "--job: expected a number from 1 to 4; found 9"
 small 0 "${rows[@]}" --grid train.lr=1e-3,2e-3 --table
 [ "$(grep -v '^#' out | tail -n +2 | cut -f 1)" = "vanilla@train.lr=1e-3" ] || fail "$(cat out)"
 # The figure of learning curves, with generated pairs.
@@ -87,7 +87,7 @@ if command -v gnuplot > /dev/null; then
   small 0 mae figure3 --seeds 1 --rows base,mae-7
   grep -q '<svg' runs/mae-figure3-small-seed1.svg || fail "expected a picture"
   grep -q $'^mae-7\t1\t' runs/mae-figure3-small-seed1.tsv || fail "expected the losses of mae-7"
-  small 1 mae figure3 --rows base --plot curves.txt; expect_stderr "expected a file that ends in .svg, .pdf or .png; found .txt"
+  small 2 mae figure3 --rows base --plot curves.txt; expect_stderr "expected a file that ends in .svg, .pdf or .png; found .txt"
 fi
 mkdir no-gnuplot; for tool in mh-prep mh-train mh-finetune mh-eval mh-convert mh-spectrum mh-prune mh-swap; do ln -s "$(command -v $tool)" no-gnuplot/$tool; done
 python=$(command -v python3)
@@ -100,10 +100,10 @@ awk -F '\t' '$1 == "vanilla" && $5 + 0 > 0 { found = 1 } END { exit !found }' ou
 reproduce 0 --list mixhead table2 --rows vanilla --scale small --measure
 ! grep -q "measures vanilla" err || fail "expected the stored speed; found a second measurement"
 # Misspelt names are refused with the nearest name.
-small 1 mixhed table2; expect_stderr "expected a paper"; expect_stderr "found mixhed; write mixhead"
-small 1 mixhead tabel2; expect_stderr "found tabel2; write table2"
-small 1 mixhead table2 --rows vanila; expect_stderr "found vanila; write vanilla"
-small 1 mixhead; expect_stderr "expected a paper and a table, such as mixhead table2; found mixhead"
-small 1 mixhead text --rows long; expect_stderr "leaves out long, which has no small form: it joins sentences"; expect_stderr "expected a row that can be trained"
-small 1 mixhead table5 --rows cola; expect_stderr "--init: expected a model, which the runs fine-tune; found none"
-small 1 mixhead table2 --set train.lr; expect_stderr "override: expected KEY=VALUE"
+small 2 mixhed table2; expect_stderr "expected a paper"; expect_stderr "found mixhed; write mixhead"
+small 2 mixhead tabel2; expect_stderr "found tabel2; write table2"
+small 2 mixhead table2 --rows vanila; expect_stderr "found vanila; write vanilla"
+small 2 mixhead; expect_stderr "expected a paper and a table, such as mixhead table2; found mixhead"
+small 2 mixhead text --rows long; expect_stderr "leaves out long, which has no small form: it joins sentences"; expect_stderr "expected a row that can be trained"
+small 2 mixhead table5 --rows cola; expect_stderr "--init: expected a model, which the runs fine-tune; found none"
+small 2 mixhead table2 --set train.lr; expect_stderr "override: expected KEY=VALUE"

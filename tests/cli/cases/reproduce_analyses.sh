@@ -121,7 +121,7 @@ chmod +x data_scripts/bert-base-uncased
 reproduce 0 mixhead table5 --rows 'mrpc*'
 head -n 1 out | grep -q $'dev F1\tsd\ttest accuracy\tsd\ttest F1' || fail "$(cat out)"
 grep -q -- "--init my runs/data-bert-base-uncased/bert.safetensors" "my runs/paper/mixhead/table5-mrpc/seed1/best.safetensors" || fail "expected the published model"
-small 1 mixhead table5 --rows mrpc; expect_stderr "such as bert.safetensors of data_scripts/bert-base-uncased FOLDER"
+small 2 mixhead table5 --rows mrpc; expect_stderr "such as bert.safetensors of data_scripts/bert-base-uncased FOLDER"
 # Data that only a public host has.
 refused() { reproduce 1 "${@:2}"; expect_stderr "$1"; expect_stderr "or name a folder of shards by --data"; }
 printf '#!/bin/bash\n# usage: data_scripts/wikitext-103 FOLDER [URL]\necho "no host" >&2\nexit 1\n' > data_scripts/wikitext-103

@@ -60,7 +60,7 @@ sed 's/^width = 16/width = 32/' tiny.toml > wider.toml
 sed 's/tiny.toml/wider.toml/' base.toml > wider-study.toml
 study 1 wider-study.toml --out study-base; expect_stderr "expected a run with this configuration; found a run with another configuration; remove the folder, or use another --out"
 # Faults of the file.
-refused() { sed "$1" base.toml > faulty.toml; study 1 faulty.toml; shift; for text in "$@"; do expect_stderr "$text"; done; }
+refused() { sed "$1" base.toml > faulty.toml; study 2 faulty.toml; shift; for text in "$@"; do expect_stderr "$text"; done; }
 refused 's/^seeds.*/seeds = /' "faulty.toml: expected a configuration in TOML" "correct the file"
 refused 's/^grid/grids/' "expected a key of a study" "found grids; write grid"
 refused 's/^baseline.*/baseline = "plan"/' "baseline: expected a row" "found plan; write plain"
@@ -68,12 +68,13 @@ refused 's/tiny.toml/tinny.toml/' "expected a file relative to the study or to t
 refused 's/^data.*/data = "wikitext"/' "expected a data set" "found wikitext; write wikitext2"
 refused 's/^seeds.*/seeds = 0/' "--seeds: expected a positive number of seeds"
 refused 's/^baseline.*/program = "score"/' "rows.plain: expected an earlier row in \`init\`, whose model the program score scores; found none"
-refused 's/"perplexity"/"perplex"/' "expected the score perplex; found the scores"
 refused 's/^config = ."configs.*/recipe = "mixhead\/table2-vanila"/' "expected a recipe of mixhead" "write table2-vanilla"
 refused 's/^.rows.plain.$/rows = 3/' "expected a configuration in TOML"
 refused 's/^grid.*/grid = { "train.lr" = 1e-3 }/' "grid.train.lr: expected a list of values; found 0.001"
-study 1 missing.toml; expect_stderr "missing.toml: expected a configuration in TOML; found no readable file (No such file or directory); correct the path"
+study 2 missing.toml; expect_stderr "missing.toml: expected a configuration in TOML; found no readable file (No such file or directory); correct the path"
+sed 's/"perplexity"/"perplex"/' base.toml > faulty.toml
+study 1 faulty.toml; expect_stderr "expected the score perplex; found the scores"
 # A folder that cannot be made is named.
 study 1 base.toml --out text/runs; expect_stderr "found: Not a directory; free disk space, or correct the path"
 echo 'layers = ' >> tiny.toml
-study 1 base.toml; expect_stderr "tiny.toml: expected a configuration in TOML"
+study 2 base.toml; expect_stderr "tiny.toml: expected a configuration in TOML"

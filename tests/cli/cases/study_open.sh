@@ -155,15 +155,15 @@ MH_STUB_FAIL=first/other series 1 --budget 2h; expect_stderr "made failure"; exp
 tail -n 1 runs/spent.tsv | grep -q $'^first\tother\t3\t.*\tstopped$' || fail "$(tail -n 1 runs/spent.tsv)"
 series 0 --budget 2h; expect_stderr "first, other, seed 3: "
 # Faults of the file and of the options.
-refused() { sed "$1" series.toml > faulty.toml; expect 1 python3 -B "$ROOT/configs/experiments" study faulty.toml --out runs; shift; for text in "$@"; do expect_stderr "$text"; done; }
+refused() { sed "$1" series.toml > faulty.toml; expect 2 python3 -B "$ROOT/configs/experiments" study faulty.toml --out runs; shift; for text in "$@"; do expect_stderr "$text"; done; }
 refused 's/^null_seeds.*/null_seeds = 4/' "null_seeds of at least twice"
 refused 's/^fresh_seeds/fresh_sedes/' "expected a key of a series" "write fresh_seeds"
 refused 's/^baseline = "wide"/baseline = "wade"/' "baseline: expected a row" "write wide"
 refused 's/^init = "trained"/init = "train"/' "init: expected an earlier row" "write trained"
 refused 's/wide-mixed = 2/wide = 2/' "trends.rows: expected a row with a baseline"
 refused 's/^name = "second"/name = "first"/' "studies.name: expected different names"
-series 1 --budget soon; expect_stderr "--budget: expected a positive time such as 12h, 90m or 30s; found soon"
-series 1 --seeds 2; expect_stderr "expected a series, which states its rows and seeds"
+series 2 --budget soon; expect_stderr "--budget: expected a positive time such as 12h, 90m or 30s; found soon"
+series 2 --seeds 2; expect_stderr "expected a series, which states its rows and seeds"
 echo "first" > runs/spent.tsv
 series 1 --table; expect_stderr "spent.tsv: expected lines of five columns"
 # The series of this checkout states all of its rows.

@@ -1,0 +1,42 @@
+# ./run compare, reproduce and study refuse misspelt names and broken files with exit status 2 and the nearest name, and print help, lists and tables,
+# without installing packages and without a build; other commands build the tools first.
+[ -f "$ROOT/run" ] || skip "no ./run here"
+mkdir checkout programs
+cp -r "$ROOT/run" "$ROOT/configs" checkout
+for program in dpkg-query apt-get sudo meson ninja; do
+  printf '#!/bin/sh\necho %s >> "%s/calls"\n[ %s != dpkg-query ] || echo install ok installed\n[ %s = dpkg-query ]\n' $program "$PWD" $program $program > programs/$program
+  chmod +x programs/$program
+done
+# run STATUS ARGUMENT…: ./run must end with STATUS without a call of a program that installs or builds.
+run() {
+  rm -f calls
+  expect "$1" env -u SUDO_USER PATH="$PWD/programs:/usr/bin:/bin" MH_TORCH="$PWD" XDG_CACHE_HOME="$PWD/cache" checkout/run "${@:2}"
+  [ ! -e calls ] || fail "expected no installation and no build; found calls of $(sort -u calls | tr '\n' ' ')"
+}
+run 2 reproduce mixhed table2; expect_stderr "found mixhed; write mixhead"
+run 2 reproduce mixhead tabel2; expect_stderr "found tabel2; write table2"
+run 2 reproduce mixhead table2 --rows vanila --scale small; expect_stderr "found vanila; write vanilla"
+run 2 reproduce mixhead table2 --rows vanilla --baseline vanila; expect_stderr "found vanila; write vanilla"
+run 2 reproduce mixhead table2 --rows vanilla --seeds 0
+run 2 reproduce mixhead table2 --rows vanilla --plot curves.txt
+run 2 reproduce
+run 2 reproduce --list mixhead tabel2 --measure
+run 2 compare plain mixhed-b; expect_stderr "found mixhed-b; write mixhead-b"
+run 2 compare --corpus wikitext plain
+run 2 compare plain --init none.safetensors
+echo 'seeds = ' > broken.toml
+run 2 study broken.toml; expect_stderr "broken.toml: expected a configuration in TOML"
+run 2 study missing.toml
+run 2 study opne; expect_stderr "found opne; write open"
+printf 'data = "wikitext"\n[rows.plain]\n' > named.toml
+run 2 study named.toml; expect_stderr "found wikitext; write wikitext2"
+sed 's/^null_seeds.*/null_seeds = 1/' "$ROOT/configs/experiments/studies/open.toml" > few.toml
+run 2 study few.toml
+run 0 reproduce --help
+run 0 reproduce --list mixhead table2; expect_stdout "mixhead/table2-vanilla"
+run 1 compare plain --table; expect_stderr "expected finished runs in small; found none"
+# A correct command, in which the build fails here.
+rm -f calls
+expect 1 env -u SUDO_USER PATH="$PWD/programs:/usr/bin:/bin" MH_TORCH="$PWD" XDG_CACHE_HOME="$PWD/cache" checkout/run compare plain --print
+grep -qx meson calls || fail "expected a build; found calls of $(cat calls)"
+! grep -qx apt-get calls || fail "expected no installation; found one"
