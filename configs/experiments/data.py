@@ -33,6 +33,10 @@ class Data:
             return [] if self.model().is_file() else [self.model()]
         return [self.shard(split) for split in ("train", *self.splits) if not self.shard(split).is_file()]
 
+    def use_folder(self, folder):
+        """Takes the shards from a folder of the user, which no script writes."""
+        self.folder, self.script = folder, ""
+
     def model(self):
         """Returns the file of a data set that is a published model."""
         return self.folder / "bert.safetensors"
@@ -86,5 +90,8 @@ def data_named(name, out, folder=None):
     choose("data", "a data set", name, list(rows), "see configs/experiments/data.tsv")
     row = rows[name]
     others = {other: data_named(other, out) for other in re.findall(r"\bDATA:([\w-]+)", row["arguments"])}
-    return Data(name, folder or out / f"data-{row['folder'] or name}", row["splits"].split(), row["script"], row["arguments"], row["vocabulary"],
+    data = Data(name, out / f"data-{row['folder'] or name}", row["splits"].split(), row["script"], row["arguments"], row["vocabulary"],
                 row["preparation"], int(row["tokens"] or 0), row["suffix"], row["mirror"], others)
+    if folder:
+        data.use_folder(folder)
+    return data

@@ -21,7 +21,7 @@ def parser_of(command, description, epilog=None):
     parser.add_argument("--out", type=pathlib.Path, help="folder of all runs")
     parser.add_argument("--data", type=pathlib.Path, help="folder of prepared shards train.mhs, valid.mhs and test.mhs; default: made by a script of data_scripts")
     parser.add_argument("--init", type=pathlib.Path, help="initial model of fine-tuning")
-    parser.add_argument("--threads", default="0", help="threads of the tools; 0: all cores [0]")
+    parser.add_argument("--threads", type=threads_of, default="0", help="threads of the tools; 0: all cores [0]")
     parser.add_argument("--format", choices=tuple(FORMATS), default="tsv", help="format of the table [tsv]")
     parser.add_argument("--plot", type=pathlib.Path, metavar="FILE", help="picture of the results: .svg, .pdf or .png")
     parser.add_argument("--baseline", help="row that all rows are compared with")
@@ -29,6 +29,13 @@ def parser_of(command, description, epilog=None):
     parser.add_argument("--job", type=int, metavar="N", help="run only line N of --print, counted from 1, and print no table; for job arrays")
     parser.add_argument("--table", dest="tabulates", action="store_true", help="print the table of the finished runs without running others")
     return parser
+
+
+def threads_of(text):
+    """Returns the text of a number of threads."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected a number of threads, or 0 for all cores; found {text}; correct --threads")
+    return text
 
 
 def seeds_of(text):
@@ -85,6 +92,9 @@ def drive(rows, options, small=False, figure=("", None), analysis=None):
     jobs = with_init_jobs(table_jobs)
     if options.job is not None and not 1 <= options.job <= len(jobs):
         refuse_usage("--job", f"a number from 1 to {len(jobs)}", options.job, "see the lines of --print")
+    if options.data and not (options.prints or options.tabulates):
+        for row in rows:
+            row.data.prepare()  # refuses a folder without shards
     if not options.tabulates:
         require_tools()
     if not (options.prints or options.job):

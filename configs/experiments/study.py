@@ -217,7 +217,7 @@ def main(arguments):
         options.init = study.path.parent / study.values["init"]
     data = study.data(options.out)
     if options.data:
-        data.folder = options.data
+        data.use_folder(options.data)
     rows = study.rows(options.out, data)
     check_init(rows, options, "study")
     drive(rows, options)

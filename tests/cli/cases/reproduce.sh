@@ -66,6 +66,10 @@ small 1 "${rows[@]}" --table --out nowhere; expect_stderr "expected finished run
 echo '{"scores": ' > runs/small/mixhead/table2-vanilla/seed1/result.json
 small 1 "${rows[@]}" --table; expect_stderr "seed1/result.json: expected the result of a run"
 rm runs/small/mixhead/table2-vanilla/seed1/result.json
+# A folder without shards is refused; no script writes to it.
+mkdir empty
+small 1 mixhead table2 --rows vanilla --data empty; expect_stderr "expected the shards train.mhs, valid.mhs, test.mhs in empty; found none"
+rmdir empty
 # The printed commands run in any folder, and a job of an array is one of their lines; the driver then only scores what is missing.
 small 0 "${rows[@]}" --grid train.lr=1e-3,2e-3 --print
 [ "$(wc -l < out)" -eq 8 ] || fail "$(cat out)"

@@ -19,6 +19,8 @@ run 2 reproduce mixhead table2 --rows vanila --scale small; expect_stderr "found
 run 2 reproduce mixhead table2 --rows vanilla --baseline vanila; expect_stderr "found vanila; write vanilla"
 run 2 reproduce mixhead table2 --rows vanilla --seeds 0
 run 2 reproduce mixhead table2 --rows vanilla --plot curves.txt
+run 2 compare plain --threads all
+run 1 compare plain --data none; expect_stderr "data wikitext2: expected the shards train.mhs, valid.mhs, test.mhs in none; found none"
 run 2 reproduce
 run 2 reproduce --list mixhead tabel2 --measure
 run 2 compare plain mixhed-b; expect_stderr "found mixhed-b; write mixhead-b"
