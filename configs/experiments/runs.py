@@ -1,5 +1,6 @@
 """Runs the missing runs of all rows and seeds, resumes stopped runs, and scores the models."""
 import dataclasses
+import fcntl
 import functools
 import hashlib
 import json
@@ -157,6 +158,17 @@ class Job:
             return refuse(file, "the result of a run", "other content", "remove the file; the same command then scores the run again")
 
     def run(self, tools):
+        """Runs the job, after any other process that runs it, and returns the result."""
+        self.out.parent.mkdir(parents=True, exist_ok=True)
+        with open(self.out.with_suffix(".lock"), "w", encoding="utf-8") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                say(f"{self.row.name}, seed {self.seed}: waits for another process, which runs it in {self.out}")
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            return self.result() or self.run_alone(tools)
+
+    def run_alone(self, tools):
         """Trains to the end, resuming a stopped run, scores the model, and returns the result."""
         if self.row.init and self.row.init_model == "average" and not self.init.exists():
             average(self.init.parent)
@@ -208,9 +220,12 @@ def average(out):
     if not checkpoints:
         refuse(out / "checkpoints", "checkpoints to average", "none", "set train.checkpoint.retain in the configuration")
     part = out / "average.safetensors.part"
-    with open(part, "wb") as file:
-        call(["mh-convert", "--average", *checkpoints], stdout=file)
-    part.replace(out / "average.safetensors")
+    try:
+        with open(part, "wb") as file:
+            call(["mh-convert", "--average", *checkpoints], stdout=file)
+        part.replace(out / "average.safetensors")
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def read_log(path):

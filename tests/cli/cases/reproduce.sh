@@ -66,6 +66,18 @@ small 1 "${rows[@]}" --table --out nowhere; expect_stderr "expected finished run
 echo '{"scores": ' > runs/small/mixhead/table2-vanilla/seed1/result.json
 small 1 "${rows[@]}" --table; expect_stderr "seed1/result.json: expected the result of a run"
 rm runs/small/mixhead/table2-vanilla/seed1/result.json
+# A driver waits for another one that runs the same job.
+mkdir -p both/small/mixhead/table2-vanilla
+exec 9> both/small/mixhead/table2-vanilla/seed1.lock
+flock 9
+env XDG_CACHE_HOME="$PWD/cache" python3 -B configs/experiments reproduce --threads 1 --out both --scale small --seeds 1 mixhead table2 --rows vanilla --data "my data" \
+  > other 2> waiting 9>&- & other=$!
+for _ in $(seq 300); do ! grep -q "vanilla, seed 1: waits for another process" waiting || break; sleep 0.1; done
+grep -q "waits for another process, which runs it in both/small" waiting || fail "expected a driver that waits; found $(cat waiting)"
+[ ! -e both/small/mixhead/table2-vanilla/seed1 ] || fail "expected no run of the driver that waits"
+exec 9>&-
+wait $other || fail "expected a table; found $(cat waiting)"
+grep -q '^vanilla' other || fail "$(cat other)"
 # A folder without shards is refused; no script writes to it.
 mkdir empty
 small 1 mixhead table2 --rows vanilla --data empty; expect_stderr "expected the shards train.mhs, valid.mhs, test.mhs in empty; found none"
