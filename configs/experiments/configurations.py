@@ -29,6 +29,23 @@ def fingerprint(files):
     return checksum.hexdigest()
 
 
+def merged(files):
+    """Returns the values of configuration files and of the files that they include as nested tables."""
+    def update(table, values):
+        for key, value in values.items():
+            if isinstance(value, dict) and isinstance(table.get(key), dict):
+                update(table[key], value)
+            else:
+                table[key] = value
+    result = {}
+    for file in map(pathlib.Path, files):
+        values = read_toml(file)
+        included = values.pop("include", [])
+        update(result, merged([file.parent / name for name in ([included] if isinstance(included, str) else included)]))
+        update(result, values)
+    return result
+
+
 def text_of(includes, settings):
     """Returns a configuration in TOML that includes files and sets keys."""
     names = ", ".join(json.dumps(str(path)) for path in includes)

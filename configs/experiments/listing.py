@@ -19,7 +19,7 @@ def hours_text(rows):
 
 
 def write(lines, options, notes=()):
-    footer = [*notes, "hours: one seed of all rows on this machine, from measured speeds; --measure measures. updates: ~ computed from the tokens of an epoch. results: rows with a finished run",
+    footer = [*notes, "hours: one seed of all rows on this machine, from measured speeds of updates of about 1,024 tokens; --measure measures. updates: ~ computed from the tokens of an epoch. results: rows with a finished run",
               f"scale: {options.scale}; machine: {speed.processor()}; runs: {options.out}"]
     return FORMATS[options.format](lines, footer)
 
@@ -31,7 +31,7 @@ def list_tables(found, options):
         data = ", ".join(dict.fromkeys(row.data.name for row in rows)) or "-"
         lines.append([table.title, f"{len(rows)} of {len(rows) + len(reasons)}", data, hours_text(rows), str(sum(num_results(row) > 0 for row in rows)), table.content,
                       table.analysis.partition(" -")[0].partition(" AVERAGE")[0] or "-"])
-    return write(lines, options)
+    return write(lines, options, filter(None, (speed.note(row) for _, rows, _ in found for row in rows)))
 
 
 def updates_text(name, row, options):
@@ -52,4 +52,5 @@ def list_rows(table, rows, reasons, options):
         hours, reason = speed.hours(row)
         lines.append([row.name, name, row.data.name, updates_text(name, row, options), reason if hours is None else f"{hours:.2g}", str(num_results(row)),
                       row.baseline or "-", recipe["experiment"], recipe["published"]])
-    return write(lines, options, [f"left out: {name}, which {reason}" for name, reason in reasons.items()])
+    notes = [f"left out: {name}, which {reason}" for name, reason in reasons.items()]
+    return write(lines, options, [*notes, *filter(None, map(speed.note, rows))])

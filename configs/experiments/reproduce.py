@@ -10,8 +10,8 @@ configs/experiments/small.tsv; the published numbers then belong to other data a
 directions of differences. A figure is also drawn to OUT/PAPER-FIGURE-SCALE.svg. If a table has an analysis, such as singular values, its command
 reads the trained models; the results are printed and written to OUT/PAPER-TABLE-SCALE-*.tsv, and pictures have a name with the seed. A row
 that starts from the model of another row, such as fine-tuning, trains that row first. Finished runs are not repeated, stopped runs are resumed.
---list prints the hours of one seed on this machine: --measure trains each listed recipe for 3 updates of generated text and stores
-its speed.
+--list prints the hours of one seed on this machine: --measure trains each listed recipe for 3 updates of generated text, with as many
+tokens as fit into the free memory, at most about 1,024, and stores its speed.
 """
 import argparse
 import fnmatch

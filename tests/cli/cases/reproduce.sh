@@ -115,6 +115,31 @@ expect_stderr "measures vanilla"
 awk -F '\t' '$1 == "vanilla" && $5 + 0 > 0 { found = 1 } END { exit !found }' out || fail "$(cat out)"
 reproduce 0 --list mixhead table2 --rows vanilla --scale small --measure
 ! grep -q "measures vanilla" err || fail "expected the stored speed; found a second measurement"
+# A recipe that does not fit into the free memory is measured with smaller updates, about which the list has a note, or it is left out.
+cat > fit.py <<'P'
+import argparse, pathlib, sys
+sys.path.insert(0, "configs/experiments")
+import reproduce, speed
+from tables import find_table
+options = argparse.Namespace(scale="small", out=pathlib.Path("fit"), data=None, rows="vanilla")
+row = reproduce.rows_of(find_table("mixhead", "table2"), options, pathlib.Path("fit"))[0][0]
+properties, added = speed.properties_of(row)
+file = pathlib.Path("fit/measured.toml")
+def tokens_with(free):
+    speed.free_memory = lambda: free
+    return speed.write_measured(row, file, properties, added)
+whole = tokens_with(1 << 50)
+needed = speed.dry_run([file], {})["memory_bytes"]
+assert whole == (1024, 0), whole
+smaller, _ = tokens_with(needed - 1)
+assert 0 < smaller < 1024, smaller
+tokens, least = tokens_with(0)
+assert tokens == 0 and 0 < least < needed, (tokens, least, needed)
+P
+python3 -B fit.py
+sed -i 's/"measured_tokens": [0-9]*/"measured_tokens": 64/' cache/multihead/speeds.json
+reproduce 0 --list mixhead table2 --rows vanilla --scale small
+expect_stdout "vanilla: measured with updates of 64 tokens, since more did not fit into the free memory"
 # Misspelt names are refused with the nearest name.
 small 2 mixhed table2; expect_stderr "expected a paper"; expect_stderr "found mixhed; write mixhead"
 small 2 mixhead tabel2; expect_stderr "found tabel2; write table2"
