@@ -2,6 +2,7 @@
 #include "analysis/scan.h"
 
 #include <cmath>
+#include <limits>
 #include <set>
 #include <utility>
 
@@ -63,6 +64,19 @@ std::vector<ScanCase> scan_cases(model::LanguageModel& model, SideSelection side
 
 double Scan::layer_deviation(size_t c) const {
   return sample_deviation(values_by_layer.at({cases[c].kind, cases[c].layer, cases[c].mode}));
+}
+
+HeadDifferences Scan::head_differences() const {
+  HeadDifferences differences;
+  for (size_t c = 0; c < cases.size(); ++c) {
+    if (cases[c].mode == ScanMode::layer) continue;
+    auto& rows = differences[{cases[c].kind, cases[c].mode}];
+    const auto layer = static_cast<size_t>(cases[c].layer), head = static_cast<size_t>(cases[c].head);
+    if (rows.size() <= layer) rows.resize(layer + 1);
+    if (rows[layer].size() <= head) rows[layer].resize(head + 1, std::numeric_limits<double>::quiet_NaN());
+    rows[layer][head] = value(c) - full_value();
+  }
+  return differences;
 }
 
 Scan scan_heads(const AnalysisInput& input, std::vector<ScanCase> cases, const MetricFunction& metric) {

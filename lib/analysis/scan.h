@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "analysis/ablation.h"
@@ -49,6 +50,10 @@ using MetricFunction = std::function<double(const std::function<void(int64_t num
 // The key of the cases of one layer and mode.
 using ScanLayerKey = std::tuple<AttentionKind, int64_t, ScanMode>;
 
+// Differences of the metric from the full model, by layer (rows) and head or group (columns), for each kind of
+// attention and each mode except `layer`. NaN: the head has no case.
+using HeadDifferences = std::map<std::pair<AttentionKind, ScanMode>, std::vector<std::vector<double>>>;
+
 struct Scan {
   std::vector<ScanCase> cases;
   // Element 0 is the full model, element c + 1 is case c. `values`: the metric. `scores`: the sums from which
@@ -62,6 +67,8 @@ struct Scan {
   const task::NllSum& score(size_t c) const { return scores[c + 1]; }
   // Returns the sample standard deviation of the metric over all cases with the same layer and mode as case c.
   double layer_deviation(size_t c) const;
+  // Returns the differences of `values` from the value of the full model.
+  HeadDifferences head_differences() const;
 };
 
 // Evaluates the full model, and for each case the model with the heads of the case masked. `metric`: evaluates the

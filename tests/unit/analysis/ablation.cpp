@@ -281,6 +281,30 @@ TEST_CASE("an ablation scan by head, by all heads but one and by layer equals se
   CHECK(comparison.deviation == sample_deviation(values));
 }
 
+TEST_CASE("head differences of a scan are by layer and head, and NaN for a head without a case", "[ablation]") {
+  const AttentionKind self = AttentionKind::decoder_self, cross = AttentionKind::decoder_cross;
+  Scan scan;
+  scan.cases = {{ScanMode::layer, self, 1, -1, {}},
+                {ScanMode::head, self, 1, 2, {}},
+                {ScanMode::all_but_one, self, 1, 2, {}},
+                {ScanMode::head, self, 1, 0, {}},
+                {ScanMode::head, cross, 0, 1, {}}};
+  scan.values = {10, 60, 12, 50, 9, 10.5};
+  const HeadDifferences differences = scan.head_differences();
+  REQUIRE(differences.size() == 3);
+  const auto& heads = differences.at({self, ScanMode::head});
+  REQUIRE(heads.size() == 2);
+  CHECK(heads[0].empty());
+  REQUIRE(heads[1].size() == 3);
+  CHECK(heads[1][0] == -1);
+  CHECK(std::isnan(heads[1][1]));
+  CHECK(heads[1][2] == 2);
+  const auto& other_heads = differences.at({self, ScanMode::all_but_one});
+  REQUIRE(other_heads.size() == 2);
+  CHECK(other_heads[1].back() == 40);
+  CHECK(differences.at({cross, ScanMode::head})[0].back() == 0.5);
+}
+
 TEST_CASE("rank_heads() sorts heads by ascending score, then by layer and head", "[ablation]") {
   const std::map<AttentionKind, LayerScores> scores{{AttentionKind::decoder_self, {{.5, .1, .3}, {}, {.1, .9}}}};
   const auto all = rank_heads(scores, false);
