@@ -86,6 +86,15 @@ void print_cases(const ScanArguments& args, Table& table, const AnalysedModel& a
   }
 }
 
+// Adds a heat map of the differences from the full model for each kind of attention and each ablation mode.
+void add_heat_maps(const ScanArguments& args, Plot& plot, const std::string& model, const analysis::Scan& scan) {
+  for (const auto& [key, rows] : scan.head_differences()) {
+    const auto& [kind, mode] = key;
+    plot.add(HeatMap{str(model, ", ", name_of(kind), ", ", name_of(mode), ", difference of ", args.metric.name()),
+                     args.unit, "layer", rows});
+  }
+}
+
 // The results of one layer of one model in one ablation mode, which become a table row of --summary.
 struct LayerAblation {
   size_t model_index;  // index of the model on the command line, from 0
@@ -136,18 +145,21 @@ void scan(const ScanArguments& args) {
     select_heads(args, analysed_model);
     args.metric.check(analysed_model.model, *analysed_model.dataset, args.files.back(), args.scoring_options);
   });
-  Table table(Table::format_named(args.format));
+  Table table(Table::format_named(args.format), session.plot() != nullptr);
   LayerAblations ablations;
   for (size_t i = 0; i < session.num_models(); ++i) {
     AnalysedModel& analysed_model = session.load(i);
     const analysis::Scan scan = run_scan(args, analysed_model);
     analysed_model.model.require_unchanged_file();
+    if (session.plot() != nullptr) add_heat_maps(args, *session.plot(), analysed_model.model.name, scan);
+    if (args.plot == "-") continue;
     if (!args.summary) print_cases(args, table, analysed_model, scan);
     for (const auto& [scan_layer, ablated_values] : scan.values_by_layer)
       ablations[scan_layer].push_back({i, analysed_model.model.name, scan.full_value(), ablated_values,
                                        analysed_model.scoring_options, scan.scores[0].num_tokens});
   }
   if (args.summary) print_summary(args, table, ablations);
+  if (session.plot() != nullptr) session.plot()->draw();
 }
 
 }  // namespace
@@ -160,16 +172,20 @@ void add_scan_subcommand(CLI::App& app, Jobs& jobs) {
            "heads to ablate, or groups with --unit group, as LAYER:HEAD or KIND:LAYER:HEAD, counted from 0, such as "
            "0:1,0:3,5:7 or decoder.self:0:1 [all]",
            "LAYER:HEAD,...");
-  sub->add_flag("--layers", args->layers, "add a row for each layer, with all of its heads ablated together");
+  CLI::Option* layers_option =
+      sub->add_flag("--layers", args->layers, "add a row for each layer, with all of its heads ablated together");
   sub->add_flag("--all-but-one", args->all_but_one,
                 "add a row for each head, with all other heads of its layer ablated");
-  sub->add_flag("--summary", args->summary,
-                "print one row per layer and model with the standard deviation of the metric over the ablated heads, "
-                "instead of one row per head");
+  CLI::Option* summary_option =
+      sub->add_flag("--summary", args->summary,
+                    "print one row per layer and model with the standard deviation of the metric over the ablated "
+                    "heads, instead of one row per head");
+  add_plot_option(*sub, args->plot);
   add_unit_option(*sub, args->unit);
   args->metric.add_to(*sub);
-  jobs.push_back({sub, [args] {
+  jobs.push_back({sub, [args, layers_option, summary_option] {
                     args->store_values();
+                    args->refuse_table_options({args->format_option, layers_option, summary_option});
                     args->metric.store_values();
                     ignore_broken_pipe([&] { scan(*args); });
                   }});

@@ -53,6 +53,13 @@ void add_common_options(CLI::App& app, MeasureArguments& args) {
   args.fields->declare(args);
 }
 
+void add_plot_option(CLI::App& app, std::string& plot) {
+  app.add_option(
+         "--plot", plot,
+         "output file of a plot (.svg, .png or .pdf); - draws the plot in the terminal instead of printing the table")
+      ->type_name("FILE");
+}
+
 void add_measure_options(CLI::App& app, MeasureArguments& args) {
   const auto names = analysis::importance_measures().names();
   add_list(app, "--by", args.measures, "measures of importance: " + join(names, ", "), "MEASURE,...")
@@ -60,10 +67,7 @@ void add_measure_options(CLI::App& app, MeasureArguments& args) {
       ->check(one_of(names));
   app.add_flag("--normalise", args.normalise, "divide the importance scores of each layer by their l2 norm");
   args.per_layer_option = app.add_flag("--per-layer", args.per_layer, "rank the heads of each layer separately");
-  app.add_option(
-         "--plot", args.plot,
-         "output file of a plot (.svg, .png or .pdf); - draws the plot in the terminal instead of printing the table")
-      ->type_name("FILE");
+  add_plot_option(app, args.plot);
 }
 
 void MeasureArguments::store_values() {

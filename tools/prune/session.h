@@ -20,7 +20,7 @@ class App;
 
 namespace mh::prune {
 
-// The options of the subcommands scan, rank and curve; scan has no --by, --normalise, --per-layer or --plot.
+// The options of the subcommands scan, rank and curve; scan has no --by, --normalise or --per-layer.
 struct MeasureArguments : ModelArguments {
   MeasureArguments() { precision = "fp32", attention_path = "auto"; }
   std::vector<std::string> files, assignments, measures, kinds;
@@ -45,7 +45,9 @@ CLI::Option* add_side_option(CLI::App& app, std::string& side);
 CLI::Option* add_unit_option(CLI::App& app, std::string& unit);
 // Adds the options that scan, rank and curve have in common.
 void add_common_options(CLI::App& app, MeasureArguments& args);
-// Adds the options of rank and curve, which measure importance and draw plots.
+// Adds the option --plot, which scan, rank and curve share.
+void add_plot_option(CLI::App& app, std::string& plot);
+// Adds the options of rank and curve, which measure importance: the measures, their order and --plot.
 void add_measure_options(CLI::App& app, MeasureArguments& args);
 
 // A loaded model, with the dataset and the options of its analysis.

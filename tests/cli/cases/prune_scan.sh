@@ -103,6 +103,8 @@ expect_refused 2 mh-prune scan --heads encoder.self:0:1 $a t.mhs
 expect_refused 2 mh-prune scan --side score $b $a t.mhs
 expect_stderr "--side"
 expect_refused 2 mh-prune scan --summary --layers $a t.mhs
+expect_refused 2 mh-prune scan --plot heads.jpg $a t.mhs
+expect_refused 2 mh-prune scan --plot $a $a t.mhs
 expect_refused 2 mh-prune scan $a
 expect_refused 2 mh-prune scan - -
 expect_refused 2 mh-prune scan --blocks 100000 $a t.mhs
@@ -167,6 +169,19 @@ for plot in heads.svg heads.png heads.pdf; do
 done
 expect 0 mh-prune curve --by ablation,random --plot curve.svg $a $b t.mhs
 grep -q "mixed/last.safetensors, random" curve.svg || fail "the plot lacks the legend"
+# The heat map of a scan: in a file beside the same table, or in characters instead of the table.
+mh-prune scan -q $a t.mhs > plain
+expect 0 mh-prune scan --plot scan.svg $a t.mhs
+cmp out plain
+for text in "$a, decoder.self, head, difference of perplexity" layer head; do grep -qF "$text" scan.svg || fail "the heat map lacks '$text'"; done
+expect 0 mh-prune scan --plot - $a t.mhs
+expect_stdout "difference of perplexity"
+! grep -q layer_deviation out || fail "a table was printed with the heat map"
+awk -F '\t' '$6 == "head" {printf "%.3g\n", $9}' plain | while read -r cell; do grep -qF -- "$cell" out || fail "the heat map lacks the difference $cell"; done
+expect 0 mh-prune scan --plot - --all-but-one --heads 1:1,1:3 $a t.mhs
+expect_stdout "all-but-one, difference of perplexity"
+expect 0 mh-prune scan --plot - --side value $a $b t.mhs
+expect_stdout "$b, decoder.self"
 expect 0 mh-prune curve --by random --plot - $a t.mhs
 ! grep -q heads_gone out || fail "a table was printed with the plot"
 expect_stdout "ablated heads"

@@ -22,6 +22,9 @@ expect 2 mh-prune cut m --by taylor --data d --count 1 --seed 1 -o x
 expect 2 mh-spectrum m d --blocks 0 --seed 1
 expect 2 mh-spectrum experts m d --blocks 0 --seed 1
 # Options of a table in whose place a plot is drawn, or of another table.
+expect 2 mh-prune scan --plot - --format json m d
+expect 2 mh-prune scan --plot - --layers m d
+expect 2 mh-prune scan --plot - --summary m d
 expect 2 mh-prune rank --by taylor --plot - --format table m d
 expect 2 mh-prune rank --by taylor --plot - --per-layer m d
 expect 2 mh-prune curve --by taylor --plot - --format json m d
