@@ -6,7 +6,7 @@ usage: tutorial.py NAME [CORPUS-FILE…]     runs docs/tutorial-NAME.md of the c
 
 CORPUS-FILE: a file below $MH_DATA (or ../shared/data of the checkout) without .zst. If it is missing, the page is skipped with exit status 77.
 
-All ```sh blocks of a page are one program of `bash -euo pipefail`. In them,
+All ```sh blocks of a page are one program of `bash -euo pipefail`, which starts without the tools on its PATH. In them,
   - /path/to/multihead/build/tools and $multihead/build/tools are the folder of the tools under test,
   - any other /path/to/multihead is the checkout,
   - `$multihead/run` with compare, reproduce or study runs the driver of experiments with the tools under test, without a build.
@@ -138,7 +138,8 @@ def run_page(page, root, tools):
         script = pathlib.Path(outputs, "script")
         script.write_text("".join(f"exec > '{outputs}/{i}.out' 2> '{outputs}/{i}.err'\ndate +%s > '{outputs}/{i}.begin'\n" +
                                   substitute(block.commands, root, tools) for i, block in enumerate(blocks)), encoding="utf-8")
-        status = subprocess.run(["bash", "-euo", "pipefail", str(script)], stdin=subprocess.DEVNULL, check=False).returncode
+        path = os.pathsep.join(folder for folder in os.environ["PATH"].split(os.pathsep) if folder != tools)
+        status = subprocess.run(["bash", "-euo", "pipefail", str(script)], stdin=subprocess.DEVNULL, env=dict(os.environ, PATH=path), check=False).returncode
         end = time.time()
         faults = []
         for i, block in enumerate(blocks):
