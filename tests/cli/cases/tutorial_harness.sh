@@ -10,7 +10,7 @@ show '```text' "$table" 'run1  4.250  100' 'line 1' 'line 2' 'line 3'; check_pag
 show '```text' "$table" 'run1  4.1  100' '...'; check_page 0
 show '```text' '...' 'line 2' '...'; check_page 0
 show '```text form' "$table" 'run1  9.1  7' '...' 'line 8'; check_page 0
-show '```text messages' '9 tokens in 3s'; check_page 0
+show '```text messages' '9 tokens in 1m8s'; check_page 0
 show '```text sample' 'generated' text 'in five' lines 'of text'; check_page 0
 
 show '```text' 'run   nll  updates' '...'; check_page 1; expect_stdout "page.md:9: expected the line: run   nll  updates"
