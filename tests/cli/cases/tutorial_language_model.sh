@@ -1,0 +1,3 @@
+# The commands of docs/tutorial-language-model.md run and print the output that the page shows.
+[ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
+python3 -B "$ROOT/tests/cli/tutorial.py" language-model wikitext-2/train.txt
