@@ -7,7 +7,6 @@
 #include "base/json_types.h"
 #include "base/text.h"
 #include "io/record_kind.h"
-#include "text/records/classification.h"
 
 namespace mh::task {
 
@@ -35,11 +34,6 @@ const data::Pairs& Dataset::require_pairs(const std::string& options, const std:
 
 nlohmann::ordered_json Dataset::columns() const { return nlohmann::ordered_json::object(); }
 
-std::vector<std::string> Task::head_assignments(const io::ShardHeader& header, const std::string& name) const {
-  io::require_kind(header, name, text::kExamplesKind);
-  return {};
-}
-
 Registry<Task>& tasks() {
   static Registry<Task> registry("task");
   return registry;
@@ -54,6 +48,15 @@ std::unique_ptr<Task> find_task(const std::function<bool(const Task&)>& predicat
 }
 
 }  // namespace
+
+std::vector<std::string> Task::head_assignments(const io::ShardHeader& header, const std::string& name) const {
+  std::vector<std::string> kinds, commands;  // record kinds for task heads, and the commands that make their shards
+  for (const std::string& kind : io::record_kind_names())
+    if (find_task([&](const Task& t) { return t.record_kind() == kind && t.traits().counts_rows; }) != nullptr)
+      kinds.push_back(kind), commands.push_back(io::prep_commands_for(kind));
+  refuse_input(name, "a shard for a task head, of one of the kinds " + join(kinds, ", "), "the kind " + header.kind,
+               "make the shard with " + join(commands, " or "));
+}
 
 std::unique_ptr<Task> task_of(const model::ModelOptions& model_options) {
   auto task = find_task([&](const Task& t) { return t.serves(model_options); });

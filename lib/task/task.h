@@ -162,7 +162,7 @@ class Task {
   }
 
   // Returns configuration assignments, such as "model.bert.head='classes'", that give a model an output head for the
-  // shard `name`. Throws Error(input) for a shard of a text or of sentence pairs.
+  // shard `name`. By default, throws Error(input), since models of the task have no task head.
   virtual std::vector<std::string> head_assignments(const io::ShardHeader& header, const std::string& name) const;
   // Sets the model options that depend on the training shard `name`, such as the names of classes.
   virtual void set_shard_options(model::ModelOptions& /*model_options*/, const io::ShardHeader& /*header*/,
