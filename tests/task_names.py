@@ -6,8 +6,8 @@
 - Code outside lib/task/ must not compare or switch over the task head of an encoder (model.bert.head) or the type of the examples of a
   backbone (model::ExampleType); lib/model/, which defines the types of examples, may compare them.
 - Code outside lib/task/ must not compare the name of a score (task::ScoreSpec); lib/text/records/, which makes shards, may.
-- The record kinds (kExamplesKind and so on) are used only in lib/task/ and in the records of a task (lib/text/records/TASK.*), and
-  lib/io/ contains no name of a kind.
+- The record kinds (kExamplesKind and so on) are used only in the two sources of a task, lib/task/TASK.cpp and its records
+  (lib/text/records/TASK.*), and lib/io/ contains no name of a kind.
 - Each task TASK registered in lib/task/TASK.cpp has its records in lib/text/records/TASK.h and TASK.cpp, which register their kind, and
   neither folder has a folder for a task.
 """
@@ -46,6 +46,7 @@ def task_names():
 
 TASKS = [name for names in task_names().values() for name in names]
 RECORDS = tuple(f"lib/text/records/{name.replace('-', '_')}." for name in TASKS)
+TASK_SOURCES = tuple(str(path.relative_to(ROOT)) for path in task_names())
 KINDS = "|".join(kind for path in files("lib/text/records/*.h") for kind in KIND.findall(path.read_text(encoding="utf-8")))
 RULES = [
     (re.compile(rf"\b(?:get|get_if|holds_alternative|dynamic_cast|dynamic_pointer_cast|static_pointer_cast)<\s*(?:const\s+)?(?:{TYPES})\b"),
@@ -57,7 +58,7 @@ RULES = [
      ("lib/task/", "lib/model/"), "call task::task_of(model) and use the interface of the task"),
     (re.compile(rf'[!=]=\s*"(?:{SCORES})"|\bmetric\w*\s*[!=]=\s*"(?!loss"|perplexity")'), ("lib/task/", "lib/text/records/"),
      "use the properties of task::score_spec(name)"),
-    (re.compile(r"\bk[A-Z]\w*Kind\b"), ("lib/task/", *RECORDS),
+    (re.compile(r"\bk[A-Z]\w*Kind\b"), (*TASK_SOURCES, *RECORDS),
      "use io::record_kind(kind), text::record_texts() or task::task_of_kind(kind)"),
 ]
 # In lib/io/, which reads and writes shards of every kind, a string literal that equals the name of a kind is a fault, too.
@@ -113,6 +114,7 @@ def main():
               ("tools/common/x.cpp", "if (model::example_type_of(o) == model::ExampleType::pairs) {}"), ("tools/eval/x.cpp", "return h.kind == text::kExamplesKind;"),
               ("tools/prep/x.cpp", "return h.kind == kPairsKind;"), ("lib/text/records/record_text.cpp", "return h.kind == kPairsKind;"),
               ("lib/io/shard.h", "return kind == kPairsKind;"), ("lib/io/shard.h", 'return kind == "translation";'),
+              ("lib/task/task.cpp", "io::require_kind(header, name, text::kExamplesKind);"),
               ("lib/train/x.cpp", 'if (name == "bleu") {}'), ("tools/common/x.cpp", 'if (metric_ == "chrf") {}')]
     for path, text in broken_examples:
         if len(faults_of(path, text)) != 1:
