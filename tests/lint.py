@@ -87,11 +87,15 @@ def text_of(path):
 
 
 def check_paths():
-    """Returns one line for each path and each link in the docs that does not exist; skips paths with placeholders such as NAME."""
+    """Returns one line for each path and each link in the docs that does not exist; skips paths with placeholders such as NAME, and fenced
+    code, which has the paths of examples."""
     lines = []
     for page in files("README.md", "CONTRIBUTING.md", "docs/**/*.md", "docs/**/*.svg", "lib/**/*.md"):
-        text = text_of(page)
-        for path in re.findall(r"`((?:configs|data_scripts|docs|kernels|lib|man|tests|tools)/[^\s`]*)`", text):
+        text = re.sub(r"^```.*?^```$", "", text_of(page), flags=re.DOTALL | re.MULTILINE)
+        paths = re.findall(r"`((?:configs|data_scripts|docs|kernels|lib|man|tests|tools)/[^\s`]*)`", text)
+        if page.name == "architecture.md":  # its diagrams have paths without backquotes
+            paths += re.findall(r"(?<![\w/])(?:kernels|lib|tools)/[\w./*-]+\.(?:cpp|h)\b", text)
+        for path in paths:
             if not re.search(r"[A-Z]{3}", path) and not any(list(ROOT.glob(name)) for name in (path, path + ".in")):  # the build makes NAME.h from NAME.h.in
                 lines.append(f"{page.relative_to(ROOT)}: expected a path in the repository; found {path}, which does not exist\n")
         for path, anchor in re.findall(r"\]\(([^)#\s:]*)(?:#([^)]*))?\)", text) if page.suffix == ".md" else []:
@@ -126,7 +130,7 @@ def check_names():
         lines.append("lint.py: expected the unknown names g() and a::C in a page; found others\n")
     code = "\n".join(path.read_text(encoding="utf-8") for folder in ("lib", "kernels", "tools", "tests") for suffix in ("cpp", "cu", "cuh", "h")
                      for path in files(f"{folder}/**/*.{suffix}"))
-    for page in files("CONTRIBUTING.md", "docs/architecture.md"):
+    for page in files("CONTRIBUTING.md", "docs/architecture.md", "docs/adding-*.md"):
         lines += [f"{page.relative_to(ROOT)}: expected a name of the sources; found {name}; correct it\n"
                   for name in unknown_names(page.read_text(encoding="utf-8"), code)]
     return "".join(lines)
