@@ -1,4 +1,5 @@
 """Runs the missing runs of all rows and seeds, resumes stopped runs, and scores the models."""
+import contextlib
 import dataclasses
 import fcntl
 import functools
@@ -127,8 +128,9 @@ class Job:
             commands.append(quoted(self.scoring(split, model, options), show))
         return " && ".join(commands)
 
-    def check_configuration(self):
-        """Refuses a run of another configuration in the folder; records the configuration of a new run."""
+    def check_configuration(self, records=False):
+        """Refuses a run of another configuration in the folder. records: whether to record the configuration of a new run, which another process
+        must not start meanwhile."""
         checksum = fingerprint(self.row.configurations)
         if self.row.overrides:
             checksum += " " + " ".join(self.row.overrides)
@@ -140,7 +142,7 @@ class Job:
         if self.out.exists():
             if not file.exists() or file.read_text(encoding="utf-8").strip() != checksum:
                 refuse(self.out, "a run with this configuration", "a run with another configuration", "remove the folder, or use another --out")
-        else:
+        elif records:
             write_atomically(file, checksum + "\n")
 
     def result(self):
@@ -157,8 +159,10 @@ class Job:
         except (ValueError, KeyError, TypeError):
             return refuse(file, "the result of a run", "other content", "remove the file; the same command then scores the run again")
 
-    def run(self, tools):
-        """Runs the job, after any other process that runs it, and returns the result."""
+    @contextlib.contextmanager
+    def locked(self):
+        """Waits for any other process that runs the job, and locks the job. Yields the file of the lock. A command that inherits this file keeps
+        the lock after the end of a killed driver, so that the next driver does not delete the folder of a training that continues."""
         self.out.parent.mkdir(parents=True, exist_ok=True)
         with open(self.out.with_suffix(".lock"), "w", encoding="utf-8") as lock:
             try:
@@ -166,19 +170,25 @@ class Job:
             except BlockingIOError:
                 say(f"{self.row.name}, seed {self.seed}: waits for another process, which runs it in {self.out}")
                 fcntl.flock(lock, fcntl.LOCK_EX)
-            return self.result() or self.run_alone(tools)
+            self.check_configuration(records=True)
+            yield lock
 
-    def run_alone(self, tools):
+    def run(self, tools):
+        """Runs the job unless another process did, and returns the result."""
+        with self.locked() as lock:
+            return self.result() or self.run_locked(tools, lock)
+
+    def run_locked(self, tools, lock):
         """Trains to the end, resuming a stopped run, scores the model, and returns the result."""
         if self.row.init and self.row.init_model == "average" and not self.init.exists():
             average(self.init.parent)
         if self.row.program == "score":
             self.out.mkdir(parents=True, exist_ok=True)
         elif (self.out / "last.safetensors").exists():
-            call([self.row.program, "--resume", "--out", self.out, "--threads", self.threads, "--quiet"])
+            call([self.row.program, "--resume", "--out", self.out, "--threads", self.threads, "--quiet"], pass_fds=[lock.fileno()])
         else:
             shutil.rmtree(self.out, ignore_errors=True)  # the run stopped before the first checkpoint
-            call([*self.training(self.row.configurations), "--quiet"])
+            call([*self.training(self.row.configurations), "--quiet"], pass_fds=[lock.fileno()])
         scores, outputs = {}, {}
         for score in self.row.columns():
             key = (score.split, score.model, score.options)
@@ -219,7 +229,7 @@ def average(out):
     checkpoints = sorted((out / "checkpoints").glob("*.safetensors"), key=lambda path: [int(n) for n in re.findall(r"\d+", path.name)])[:5]
     if not checkpoints:
         refuse(out / "checkpoints", "checkpoints to average", "none", "set train.checkpoint.retain in the configuration")
-    part = out / "average.safetensors.part"
+    part = out / f"average.safetensors.{os.getpid()}.part"  # several rows may start from this mean at the same time
     try:
         with open(part, "wb") as file:
             call(["mh-convert", "--average", *checkpoints], stdout=file)
@@ -257,7 +267,7 @@ def print_jobs(jobs):
     """Prints each job as a line of bash, and records its configuration, so that the driver accepts the run of this line."""
     require_tools()
     for job in jobs:
-        job.check_configuration()
+        job.check_configuration(records=True)
         print(job.printed())
 
 

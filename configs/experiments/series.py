@@ -253,12 +253,15 @@ def run_within(part, jobs, ledger, budget, tools):
             return False
         say(f"{part.name}, {job.row.name}, seed {job.seed}: {ledger.spent() / 3600:.2f} of {budget / 3600:.2f} hours spent")
         job.row.data.prepare(job.init)
-        begin, state = time.monotonic(), "stopped"
-        try:
-            job.run(tools)
-            state = "finished"
-        finally:
-            ledger.add(part, job, time.monotonic() - begin, state)
+        with job.locked() as lock:
+            if job.result() is not None:
+                continue  # another driver, which recorded its time
+            begin, state = time.monotonic(), "stopped"
+            try:
+                job.run_locked(tools, lock)
+                state = "finished"
+            finally:
+                ledger.add(part, job, time.monotonic() - begin, state)
     return True
 
 

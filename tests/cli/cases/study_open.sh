@@ -154,6 +154,37 @@ rm -r runs/first/other/seed3 runs/first/other/seed3.configuration
 MH_STUB_FAIL=first/other series 1 --budget 2h; expect_stderr "made failure"; expect_stderr "repeat the command, which continues from here"
 tail -n 1 runs/spent.tsv | grep -q $'^first\tother\t3\t.*\tstopped$' || fail "$(tail -n 1 runs/spent.tsv)"
 series 0 --budget 2h; expect_stderr "first, other, seed 3: "
+# A driver waits for a training that a killed driver left; the time of the wait is not spent.
+rm -r runs/first/other/seed3 runs/first/other/seed3.configuration
+lines=$(wc -l < runs/spent.tsv)
+MH_STUB_STOP=$PWD/state python3 -B "$ROOT/configs/experiments" study series.toml --out runs --threads 1 --budget 2h > other 2>&1 & killed=$!
+for _ in $(seq 300); do [ ! -e state ] || break; sleep 0.1; done
+[ -e state ] || fail "expected a training; found $(cat other)"
+training=$(pgrep -P "$killed")
+kill -KILL "$killed"
+wait "$killed" 2> /dev/null || true
+python3 -B "$ROOT/configs/experiments" study series.toml --out runs --threads 1 --budget 2h > other 2> waiting & waiting=$!
+for _ in $(seq 300); do ! grep -q "other, seed 3: waits for another process" waiting || break; sleep 0.1; done
+grep -q "other, seed 3: waits for another process" waiting || fail "expected a driver that waits; found $(cat waiting)"
+sleep 2
+kill -TERM "$training"
+wait "$waiting" || fail "expected a table; found $(cat waiting)"
+[ "$(wc -l < runs/spent.tsv)" -eq $((lines + 1)) ] || fail "expected one more run; found $(tail -n 2 runs/spent.tsv)"
+[ "$(tail -n 1 runs/spent.tsv | cut -f 5)" = finished ] && [ "$(tail -n 1 runs/spent.tsv | cut -f 4 | cut -d . -f 1)" -lt 2 ] || fail "$(tail -n 1 runs/spent.tsv)"
+# A driver that waited for a run of another configuration refuses it.
+rm -r runs/first/other/seed3 runs/first/other/seed3.configuration
+exec 9> runs/first/other/seed3.lock
+flock 9
+python3 -B "$ROOT/configs/experiments" study series.toml --out runs --threads 1 --budget 2h > other 2> waiting 9>&- & waiting=$!
+for _ in $(seq 300); do ! grep -q "other, seed 3: waits for another process" waiting || break; sleep 0.1; done
+[ ! -e runs/first/other/seed3.configuration ] || fail "expected no configuration of a driver that waits"
+mkdir runs/first/other/seed3
+echo "another configuration" > runs/first/other/seed3.configuration
+exec 9>&-
+! wait "$waiting" || fail "expected a refusal; found $(cat other)"
+grep -q "expected a run with this configuration; found a run with another configuration" waiting || fail "$(cat waiting)"
+rm -r runs/first/other/seed3 runs/first/other/seed3.configuration
+series 0 --budget 2h
 # Faults of the file and of the options.
 refused() { sed "$1" series.toml > faulty.toml; expect 2 python3 -B "$ROOT/configs/experiments" study faulty.toml --out runs; shift; for text in "$@"; do expect_stderr "$text"; done; }
 refused 's/^null_seeds.*/null_seeds = 4/' "null_seeds of at least twice"
