@@ -94,7 +94,8 @@ def drive(rows, options, small=False, figure=("", None), analysis=None):
         refuse_usage("--job", f"a number from 1 to {len(jobs)}", options.job, "see the lines of --print")
     if options.data and not (options.prints or options.tabulates):
         for row in rows:
-            row.data.prepare()  # refuses a folder without shards
+            if not row.data.script:
+                row.data.prepare()  # refuses a folder without shards
     if not options.tabulates:
         require_tools()
     if not (options.prints or options.job):

@@ -34,11 +34,20 @@ printf 'data = "wikitext"\n[rows.plain]\n' > named.toml
 run 2 study named.toml; expect_stderr "found wikitext; write wikitext2"
 sed 's/^null_seeds.*/null_seeds = 1/' "$ROOT/configs/experiments/studies/open.toml" > few.toml
 run 2 study few.toml
+# --data names the data of the study; no script makes the data of another row before the build.
+mkdir shards && touch shards/{train,valid,test}.mhs
+printf 'data = "wikitext2"\n[rows.plain]\nconfig = ["configs/small/wikitext2.toml"]\n[rows.pairs]\ndata = "multi30k"\nconfig = ["configs/small/wikitext2.toml"]\n' > two.toml
+run 1 study two.toml --data none; expect_stderr "expected the shards train.mhs, valid.mhs, test.mhs in none; found none"
+builds() {
+  rm -f calls
+  expect 1 env -u SUDO_USER PATH="$PWD/programs:/usr/bin:/bin" MH_TORCH="$PWD" XDG_CACHE_HOME="$PWD/cache" checkout/run "$@"
+  grep -qx meson calls || fail "expected a build; found $(cat err)"
+  ! grep -qx apt-get calls || fail "expected no installation; found one"
+}
+builds study two.toml --data shards --out two
+[ ! -e two/data-multi30k ] || fail "expected no data before the build; found $(ls two/data-multi30k)"
 run 0 reproduce --help
 run 0 reproduce --list mixhead table2; expect_stdout "mixhead/table2-vanilla"
 run 1 compare plain --table; expect_stderr "expected finished runs in small; found none"
 # A correct command, in which the build fails here.
-rm -f calls
-expect 1 env -u SUDO_USER PATH="$PWD/programs:/usr/bin:/bin" MH_TORCH="$PWD" XDG_CACHE_HOME="$PWD/cache" checkout/run compare plain --print
-grep -qx meson calls || fail "expected a build; found calls of $(cat calls)"
-! grep -qx apt-get calls || fail "expected no installation; found one"
+builds compare plain --print
