@@ -49,9 +49,13 @@ class Block:
 
 
 def read_blocks(page):
-    """Returns the ```sh blocks of a page; raises ValueError for a text block without commands or with an unknown flag."""
+    """Returns the ```sh blocks of a page; raises ValueError for a text block without commands or with an unknown flag, and for a line ``` with an
+    indentation or inside a block, whose block would be neither run nor compared."""
     blocks, fence, content, start = [], None, [], 0
     for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+        line = line.rstrip()
+        if line.lstrip().startswith(("```", "~~~")) and (line != "```" if fence is not None else not re.match("```[^`]*$", line)):
+            raise ValueError(f"{page}:{number}: expected ``` without an indentation at the begin and at the end of each block; found {line}")
         if fence is None:
             if line.startswith("```"):
                 fence, content, start = line[3:].split(), [], number + 1
@@ -146,6 +150,7 @@ def run_page(page, root, tools):
         for i, block in enumerate(blocks):
             out, err, begin = (pathlib.Path(outputs, f"{i}.{name}") for name in ("out", "err", "begin"))
             if not begin.exists():
+                faults.append(f"{page}:{block.line}: expected commands that run after the blocks before; found an earlier end of the page with exit status 0\n")
                 break
             following = pathlib.Path(outputs, f"{i + 1}.begin")
             is_last = not following.exists()

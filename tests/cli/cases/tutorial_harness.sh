@@ -25,6 +25,9 @@ show '```text messages' '9 words in 3s'; check_page 1; expect_stdout "page.md:9:
 show '```text roughly' "$table"; check_page 1; expect_stdout "page.md:8: expected \`\`\`text form|messages|sample"
 printf '%s\n' '```sh' 'echo first' 'false' 'echo second' '```' > page.md; check_page 1; expect_stdout "page.md:2: expected exit status 0; found 1"
 printf '%s\n' '```sh' 'echo' '```' '```text sample' 'a text' '```' > page.md; check_page 1; expect_stdout "page.md:5: expected the line: a text"
+printf '%s\n' '```sh' 'exit 0' '```' '```sh' 'echo 1' '```' '```text' 2 '```' > page.md; check_page 1; expect_stdout "page.md:5: expected commands that run after the blocks before"
+printf '%s\n' '```sh' 'echo 1' '```' '- item' '  ```text' '  2' '  ```' > page.md; check_page 1; expect_stdout "page.md:5: expected \`\`\` without an indentation"
+printf '%s\n' '```sh' 'echo 1' '```' '```console' '```text' 2 '```' > page.md; check_page 1; expect_stdout "page.md:5: expected \`\`\` without an indentation"
 printf '%s\n' '```text' first '```' > page.md; check_page 1; expect_stdout "page.md:1: expected"
 echo text > page.md; check_page 1; expect_stdout "expected \`\`\`sh blocks; found none"
 # Later blocks see the variables and the folder of earlier ones; other languages are not run; the path of the page is the checkout.
