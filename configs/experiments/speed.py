@@ -116,8 +116,8 @@ def updates_of(row, properties):
     of rows of train.batch.long_sequence_length tokens counts by its tokens."""
     if properties.get("updates"):
         batch, updates = merged(row.configurations).get("train", {}).get("batch", {}), properties["updates"]
-        if batch.get("long_sequence_length") and batch["long_from"].endswith("u"):
-            num_long = updates - int(batch["long_from"][:-1])
+        if batch.get("long_sequence_length") and batch.get("long_from", "0u").endswith("u"):
+            num_long = updates - int(batch.get("long_from", "0u")[:-1])
             return updates + num_long * (batch["long_sequence_length"] / batch["sequence_length"] - 1)
         return updates
     length = properties["length"]
