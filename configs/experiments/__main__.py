@@ -8,6 +8,11 @@ builds the tools and repeats the command.
 import signal
 import sys
 
+if sys.version_info < (3, 11):  # tomllib
+    print(f"experiments: error: Python: expected version 3.11 or later; found {'.'.join(map(str, sys.version_info[:3]))}; put a newer python3 first on the PATH",
+          file=sys.stderr)
+    sys.exit(1)
+
 import compare
 import reproduce
 import study

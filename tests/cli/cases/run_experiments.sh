@@ -49,5 +49,11 @@ builds study two.toml --data shards --out two
 run 0 reproduce --help
 run 0 reproduce --list mixhead table2; expect_stdout "mixhead/table2-vanilla"
 run 1 compare plain --table; expect_stderr "expected finished runs in small; found none"
+# Another version of Python is refused by its number.
+expect 1 python3 -B -c "
+import runpy, sys
+sys.version_info = (3, 10, 12)
+runpy.run_path('checkout/configs/experiments', run_name='__main__')"
+expect_stderr "Python: expected version 3.11 or later; found 3.10.12; put a newer python3 first on the PATH"
 # A correct command, in which the build fails here.
 builds compare plain --print
