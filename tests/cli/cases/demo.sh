@@ -4,6 +4,8 @@ demo=$ROOT/data_scripts/demo
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 expect 2 "$demo" --tniy
 expect 2 "$demo" --tiny one two
+expect 1 env PATH=/usr/bin:/bin "$demo" --tiny new; expect_stderr "demo: expected mh-train on the PATH; found none; use ./run demo"
+[ ! -e new ] || fail "expected no folder of a demo without tools"
 mkdir full && touch full/notes
 expect 2 "$demo" full
 [ "$(ls -A full)" = notes ] || fail "a refused folder has new files: $(ls -A full)"
