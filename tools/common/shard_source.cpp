@@ -121,7 +121,7 @@ data::ScoringOptions resolved_scoring_options(const model::LoadedModel& model,
   const bool is_trained_on_sentences = train_options.batch.order == data::BatchOrder::sentences;
   if (options.text_rows == data::TextRows::automatic && is_trained_on_sentences && options.context == 0)
     options.text_rows = data::TextRows::sentences;
-  if (options.text_rows == data::TextRows::blocks && is_trained_on_sentences)
+  if (options.text_rows != data::TextRows::sentences && is_trained_on_sentences)
     log_warning(str(model.name, ": trained on sentences (train.batch.order = sentences), scored in blocks of ",
                     count_of(options.sequence_length, "token"),
                     " across ends of lines, so scores differ from those of sentences, the default rows of mh-eval"));

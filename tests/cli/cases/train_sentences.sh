@@ -46,6 +46,7 @@ expect 0 mh-prune rank --by taylor run/best.safetensors t.mhs; expect_stderr "$w
 expect 0 mh-spectrum --blocks 0 run/best.safetensors t.mhs; expect_stderr "$warning"
 expect 0 mh-swap report run/best.safetensors run/last.safetensors t.mhs; expect_stderr "$warning"
 expect 0 mh-eval --text-rows blocks run/best.safetensors t.mhs; expect_stderr "$warning"
+expect 0 mh-eval --context 4 run/best.safetensors t.mhs; expect_stderr "$warning"
 expect 0 mh-eval run/best.safetensors t.mhs; ! grep -q "trained on sentences" err || fail "expected no warning about sentences"
 # A run that is resumed has the batches of an uninterrupted run.
 expect 0 mh-train -q --threads 1 --train t.mhs --valid t.mhs --out parts "${small[@]}" --set train.length=3u
