@@ -2,7 +2,7 @@
 # without installing packages and without a build; other commands build the tools first.
 [ -f "$ROOT/run" ] || skip "no ./run here"
 mkdir checkout programs
-cp -r "$ROOT/run" "$ROOT/configs" checkout
+cp -r "$ROOT/run" "$ROOT/configs" "$ROOT/data_scripts" checkout
 for program in dpkg-query apt-get sudo meson ninja; do
   printf '#!/bin/sh\necho %s >> "%s/calls"\n[ %s != dpkg-query ] || echo install ok installed\n[ %s = dpkg-query ]\n' $program "$PWD" $program $program > programs/$program
   chmod +x programs/$program
@@ -47,6 +47,7 @@ builds() {
 builds study two.toml --data shards --out two
 [ ! -e two/data-multi30k ] || fail "expected no data before the build; found $(ls two/data-multi30k)"
 run 0 reproduce --help
+run 0 demo --help; expect_stdout "usage: data_scripts/demo"
 run 0 reproduce --list mixhead table2; expect_stdout "mixhead/table2-vanilla"
 run 1 compare plain --table; expect_stderr "expected finished runs in small; found none"
 # Another version of Python is refused by its number.
