@@ -18,7 +18,9 @@ The variance of ten runs is itself uncertain, so the band selects and the fresh 
 OUT/spent.tsv has the machine time of each run, also of a stopped or failed one; a killed driver writes none. The series ends when the next run would
 exceed the budget.
 """
+import contextlib
 import dataclasses
+import fcntl
 import math
 import pathlib
 import re
@@ -265,6 +267,18 @@ def run_within(part, jobs, ledger, budget, tools):
     return True
 
 
+@contextlib.contextmanager
+def only_driver(out):
+    """Locks the folder of the series, since two drivers would each spend the whole budget. Refuses a second driver."""
+    out.mkdir(parents=True, exist_ok=True)
+    with open(out / "lock", "w", encoding="utf-8") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            refuse(str(out), "a series that no other process runs", "a process that runs it", "wait for its end; --table prints the table of the finished runs")
+        yield
+
+
 def write(lines, options, footer):
     sys.stdout.write(FORMATS[options.format](lines, footer))
     sys.stdout.flush()
@@ -300,13 +314,16 @@ def run(options, values):
     parts = [Part(options.file, dict(study), numbers, options) for study in values["studies"]]
     if len({part.name for part in parts}) != len(parts):
         refuse_usage(f"{options.file}: studies.name", "different names", ", ".join(part.name for part in parts), "rename a study")
-    ledger = Ledger(options.out)
     if options.prints:
         for part in parts:
             print_jobs(part.first_jobs())
         return
-    if not options.tabulates:
-        require_tools()
+    if options.tabulates:
+        write_table(parts, Ledger(options.out), budget, numbers, options)
+        return
+    require_tools()
+    with only_driver(options.out):
+        ledger = Ledger(options.out)
         notes = ["fresh seeds: for the differences outside their bands, which are known after the first seeds",
                  f"spent: {ledger.spent() / 3600:.2f} of {budget / 3600:.2f} hours; the same command continues where it stopped"]
         write(plan(parts, ledger, budget), options, notes)
@@ -315,6 +332,11 @@ def run(options, values):
             if not (run_within(part, part.first_jobs(), ledger, budget, tools) and run_within(part, part.fresh_jobs(), ledger, budget, tools)):
                 break
         print()
+        write_table(parts, ledger, budget, numbers, options)
+
+
+def write_table(parts, ledger, budget, numbers, options):
+    """Writes the table of differences of the finished runs."""
     heading = ["study", "row", "compared with", "measure", "mean", "difference", "band", "p", "Holm", "fresh", "low", "high", "result"]
     footer = [f"difference: mean of {numbers['seeds']} seeds minus the same of the compared row; band: differences within ± band are not significant at the level "
               f"{numbers['level']:g} after Holm's correction for the comparisons of the study",

@@ -185,6 +185,14 @@ exec 9>&-
 grep -q "expected a run with this configuration; found a run with another configuration" waiting || fail "$(cat waiting)"
 rm -r runs/first/other/seed3 runs/first/other/seed3.configuration
 series 0 --budget 2h
+# A second driver of the series is refused; the table of the finished runs is printed.
+exec {held}>runs/lock
+flock "$held"
+series 1 --budget 2h
+expect_stderr "runs: expected a series that no other process runs; found a process that runs it"
+series 0 --table
+expect_stdout "# first: seeds: 1, 2, 3"
+exec {held}>&-
 # Faults of the file and of the options.
 refused() { sed "$1" series.toml > faulty.toml; expect 2 python3 -B "$ROOT/configs/experiments" study faulty.toml --out runs; shift; for text in "$@"; do expect_stderr "$text"; done; }
 refused 's/^null_seeds.*/null_seeds = 4/' "null_seeds of at least twice"
