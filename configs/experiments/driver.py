@@ -96,7 +96,7 @@ def drive(rows, options, small=False, figure=("", None), analysis=None):
         for row in rows:
             if not row.data.script:
                 row.data.prepare()  # refuses a folder without shards
-    if not options.tabulates:
+    if not (options.prints or options.tabulates):
         require_tools()
     if not (options.prints or options.job):
         for _, path in pictures:

@@ -16,7 +16,7 @@ from configurations import fingerprint
 from data import Data
 from errors import refuse
 from tables import root
-from tools import call, commit, require_tools, say, write_atomically
+from tools import call, commit, say, write_atomically
 
 
 def resolved(path):
@@ -265,7 +265,6 @@ def with_init_jobs(jobs):
 
 def print_jobs(jobs):
     """Prints each job as a line of bash, and records its configuration, so that the driver accepts the run of this line."""
-    require_tools()
     for job in jobs:
         job.check_configuration(records=True)
         print(job.printed())

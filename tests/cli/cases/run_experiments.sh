@@ -49,6 +49,8 @@ builds study two.toml --data shards --out two
 run 0 reproduce --help
 run 0 demo --help; expect_stdout "usage: data_scripts/demo"
 run 0 reproduce --list mixhead table2; expect_stdout "mixhead/table2-vanilla"
+run 0 compare plain --print; expect_stdout "configs/small/wikitext2.toml --config "
+run 0 study two.toml --print; expect_stdout "configs/small/wikitext2.toml --train "
 run 1 compare plain --table; expect_stderr "expected finished runs in small; found none"
 # Another version of Python is refused by its number.
 expect 1 python3 -B -c "
@@ -57,4 +59,4 @@ sys.version_info = (3, 10, 12)
 runpy.run_path('checkout/configs/experiments', run_name='__main__')"
 expect_stderr "Python: expected version 3.11 or later; found 3.10.12; put a newer python3 first on the PATH"
 # A correct command, in which the build fails here.
-builds compare plain --print
+builds compare plain
