@@ -59,7 +59,7 @@ class Corpus:
                 continue
             file = next((path for path in self.candidates(part) if path.is_file()), None)
             if file is None:
-                choose("compare", f"a method of {self.name}", part, self.method_names(), "see ./run compare --help")
+                choose("compare", f"a method of {self.name}", part, self.method_names(), "see ./run compare --help; ./run study compares configurations of your own")
             files.append(file)
         return list(dict.fromkeys(files))  # without duplicates
 
