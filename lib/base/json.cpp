@@ -103,12 +103,6 @@ std::string text_near(std::string_view text, size_t offset) {
                str(fault_of(finder.message), " near ", quote_start(text_near(text, offset))), advice);
 }
 
-// Returns "a number" for the name `number` of a JSON type, and so on.
-std::string value_of_type(const std::string& type) {
-  if (type == "null") return type;
-  return str(type == "array" || type == "object" ? "an " : "a ", type);
-}
-
 }  // namespace
 
 std::string json_error_text(std::string_view message) {
@@ -117,9 +111,9 @@ std::string json_error_text(std::string_view message) {
   const std::string text(message);
   std::smatch match;
   if (std::regex_match(text, match, std::regex("key ('.*') not found"))) return str("no key ", match[1].str());
-  if (std::regex_match(text, match, std::regex(R"(cannot use .* with (\w+))"))) return value_of_type(match[1]);
+  if (std::regex_match(text, match, std::regex(R"(cannot use .* with (\w+))"))) return str("a JSON ", match[1].str());
   if (std::regex_match(text, match, std::regex(R"(type must be (\w+), but is (\w+))")))
-    return str(value_of_type(match[2]), " instead of ", value_of_type(match[1]));
+    return str("a JSON ", match[2].str(), " instead of a JSON ", match[1].str());
   return str("the JSON error: ", text);
 }
 

@@ -25,8 +25,9 @@ constexpr size_t kMaxUncheckedJsonBytes = size_t{1} << 20;
 constexpr size_t max_json_allocated_values(size_t size) { return size / 5 + (size_t{1} << 18); }
 
 // Returns what an exception of nlohmann::json found, as part `found` of an error: "no key 'kind'" for
-// "[json.exception.out_of_range.403] key 'kind' not found", "a number" for "cannot use at() with number", "a string
-// instead of a number" for "type must be number, but is string"; "the JSON error: " and the message for other messages.
+// "[json.exception.out_of_range.403] key 'kind' not found", "a JSON number" for "cannot use at() with number", "a JSON
+// string instead of a JSON number" for "type must be number, but is string"; "the JSON error: " and the message for
+// other messages.
 std::string json_error_text(std::string_view message);
 
 // Throws Error(input) for faults that the JSON parser accepts: a NUL byte (the parser ignores the rest of the text); a

@@ -72,11 +72,12 @@ TEST_CASE("json_error_text() states what an access to JSON found", "[base]") {
   };
   const auto at_kind = [](const nlohmann::json& json) { return json.at("kind"); };
   CHECK(found("{}", at_kind) == "no key 'kind'");
-  CHECK(found("3", at_kind) == "a number");
-  CHECK(found("[]", at_kind) == "an array");
-  CHECK(found("null", at_kind) == "null");
-  CHECK(found("[]", [](const nlohmann::json& json) { return json.value("kind", 1); }) == "an array");
-  CHECK(found("\"a\"", [](const nlohmann::json& json) { return json.get<int>(); }) == "a string instead of a number");
+  CHECK(found("3", at_kind) == "a JSON number");
+  CHECK(found("[]", at_kind) == "a JSON array");
+  CHECK(found("null", at_kind) == "a JSON null");
+  CHECK(found("[]", [](const nlohmann::json& json) { return json.value("kind", 1); }) == "a JSON array");
+  CHECK(found("\"a\"", [](const nlohmann::json& json) { return json.get<int>(); }) ==
+        "a JSON string instead of a JSON number");
   CHECK(json_error_text("3 answers [a] b") == "the JSON error: 3 answers [a] b");
 }
 
