@@ -90,7 +90,7 @@ def write_measured(row, file, properties, added):
     largest, sizes, needed = properties["tokens_per_update"], [MAX_TOKENS >> shift for shift in range(6)], 0
     sizes = [min(size, largest) for size in sizes] + [size for size in (2048, 4096, 8192, 16384) if size < largest] + [largest]
     message = ""
-    # mh-train refuses the recipes' keys of BLEU without BLEU, and those of a second phase of BERT's pre-training after the end of the run.
+    # The shortened run has neither BLEU nor a second phase of pre-training, and mh-train refuses the keys of both in a run without them.
     metric = "" if has_pairs(row, properties) else 'metric = "loss"\n'
     first_lines = "[mlm]\nlong_predictions = 0\n[train]\nbatch.long_sequence_length = 0\nbatch.long_from = \"0u\"\n" if is_masked(row) else "[train]\n"
     for size in dict.fromkeys(sizes):

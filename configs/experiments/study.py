@@ -121,7 +121,7 @@ class Study:
         if "scores" not in self.values:
             columns = scores_of(f"data/{data.name}")
             if not columns:
-                refuse_usage(f"{self.path}: scores", f"columns of results, since no table has those of {data.name}", "none", "add [[scores]]; see ./run study --help")
+                refuse_usage(f"{self.path}: scores", f"columns of results, since no table defines columns for the data {data.name}", "none", "add [[scores]]; see ./run study --help")
             return columns
         self.require(self.values["scores"], list, "scores", "tables [[scores]]")
         columns = []
