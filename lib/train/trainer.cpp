@@ -124,14 +124,15 @@ void Trainer::throw_diverged(const UpdateStep::Result& result, size_t pass_index
   save_state("loss or gradient not finite", "diverged.safetensors");
   throw Error(
       Exit::failed,
-      Problem{str("update ", state_.update + 1, " (", batches_->describe_rows(state_.update), ")"),
-              "a finite loss and gradient",
-              str("loss ", shortest_decimal(result.smoothed_loss * result.sum_to_mean_factor()), ", gradient norm ",
-                  shortest_decimal(result.gradient_norm)),
-              str(pass_index == 0 ? "the state before this update"
-                                  : str("the state after pass ", pass_index, " of this update"),
-                  " is in diverged.safetensors; continue with --resume and a lower train.lr, or with gradient clipping "
-                  "(train.optimizer.clip_norm)")});
+      Problem{
+          str("update ", state_.update + 1, " (", batches_->describe_rows(state_.update), ")"),
+          "a finite loss and gradient",
+          str("loss ", shortest_decimal(result.smoothed_loss * result.sum_to_mean_factor()), ", gradient norm ",
+              shortest_decimal(result.gradient_norm)),
+          str(pass_index == 0 ? "the state before this update"
+                              : str("the state after pass ", pass_index, " of this update"),
+              " is in diverged.safetensors; continue from last.safetensors with --resume and a lower train.lr, or with "
+              "gradient clipping (train.optimizer.clip_norm)")});
 }
 
 void Trainer::begin_epoch() {

@@ -50,7 +50,7 @@ TEST_CASE("a known model without support is refused with the reason", "[huggingf
       {"embeddings of each layer", {"gemma3n", "gemma3n_text", "gemma4"}},
       {"inputs other than text", {"mllama", "llava", "qwen2_vl", "paligemma"}},
       {"norms under other names", {"vaultgemma"}},
-      {"rotary positions of adjacent elements", {"codegen", "cohere", "glm"}},
+      {"rotary positions of adjacent elements, which are converted for gptj only", {"codegen", "cohere", "glm"}},
       {"ALiBi", {"bloom", "mpt"}},
       {"early Falcon files", {"RefinedWeb", "RefinedWebModel"}},
       {"an encoder and a decoder", {"bart", "mbart", "pegasus", "umt5"}}};
