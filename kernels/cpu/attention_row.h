@@ -31,7 +31,7 @@ MH_INLINE float exponentiate_row(float* s, int64_t num_visible, int64_t width, f
     Floats v;
     load(s + i, v);
     v = v - maximum;
-    exp_negative(v);
+    exp_nonpositive(v);
     replace_tail(num_visible - i, 0, v);
     sum += v;
     store(v, s + i);

@@ -40,7 +40,7 @@ double BestEntriesLoops<L>::exponential_sum(const float* x, int64_t num_blocks, 
         Floats v;
         load(x + b * block_size + i, v);
         v = v - maximum;
-        exp_negative(v);
+        exp_nonpositive(v);
         block_sum += v;
       }
     sum += sum_of(block_sum);

@@ -49,7 +49,7 @@ MH_INLINE void compute_row(const CrossEntropyParams& params, T* x, int64_t targe
       Floats v;
       load(x + i, v);
       v = v - maximum;
-      exp_negative(v);
+      exp_nonpositive(v);
       sums += v;
       if (params.needs_gradient) store(v, exponential_row + i);
     }
@@ -60,7 +60,7 @@ MH_INLINE void compute_row(const CrossEntropyParams& params, T* x, int64_t targe
   if (tail_begin < n) {
     for (int64_t i = tail_begin; i < n; ++i) tail[i - tail_begin] = to_float(x[i]) - maximum;
     load(tail, tail_lanes);
-    exp_negative(tail_lanes);
+    exp_nonpositive(tail_lanes);
     store(tail_lanes, tail);
     for (int64_t i = tail_begin; i < n; ++i) exp_sum += tail[i - tail_begin];
   }

@@ -32,7 +32,7 @@ int64_t head_mixing_backward_scratch_floats(const AttentionParams& params) {
 
 bool is_head_mixing_decode(const AttentionParams& params) { return is_decode(params); }
 int64_t head_mixing_decode_scratch_floats(const AttentionParams& params) {
-  const TileLayout layout = decode_layout(params);
+  const TileLayout layout = layout_of_decode(params);
   return params.queries * layout.query_stride() + layout.max_heads * kChunkKeys +
          pad_to_lanes(params.heads * params.value_heads) + 2 * params.heads;
 }

@@ -14,7 +14,7 @@ MH_INLINE void sigsoftmax_logits(float* s, int64_t count, float* slope) {
     Floats a;
     load(s + i, a);
     Floats z = a < 0.0F ? a : -a;  // -|a|
-    exp_negative(z);
+    exp_nonpositive(z);
     // log(1 + z) = 2 artanh(w) for w = z / (2 + z), by the power series of artanh(w) / w in w² <= 1/9.
     const Floats w = z / (z + 2.0F), w2 = w * w;
     Floats series = w2 * (1.0F / 15) + 1.0F / 13;

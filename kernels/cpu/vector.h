@@ -137,7 +137,7 @@ MH_INLINE void transpose(Floats (&rows)[lanes]) {
 
 // Replaces x by e^x, for x <= 0, with an error of at most 2 units in the last place. Below -87, also for -inf, the
 // result is e^-87, about 1.6e-38. NaN stays NaN.
-MH_INLINE void exp_negative(Floats& x) {
+MH_INLINE void exp_nonpositive(Floats& x) {
   Floats min_input;
   fill(min_input, -87.0F);
   Floats clamped_x = x < min_input ? min_input : x;  // the comparison is false for NaN, which stays NaN
@@ -169,7 +169,7 @@ MH_INLINE void exp_negative(Floats& x) {
 // become 1 or -1; NaN stays NaN.
 MH_INLINE void tanh_with_slope(Floats& x, Floats& slope) {
   Floats e = x < 0.0F ? x + x : -(x + x);  // -2|x|
-  exp_negative(e);                         // tanh|x| = (1 - e) / (1 + e) loses its relative accuracy near 0
+  exp_nonpositive(e);                      // tanh|x| = (1 - e) / (1 + e) loses its relative accuracy near 0
   const Floats sum = e + 1.0F, magnitude = 1.0F - 2.0F * e / sum;
   slope = 4.0F * e / (sum * sum);
   const Floats x2 = x * x;
@@ -185,7 +185,7 @@ MH_INLINE void tanh_with_slope(Floats& x, Floats& slope) {
 // Replaces x by e^x, for x <= 0; by exactly 0 below -87.
 MH_INLINE void exp_or_zero(Floats& x) {
   Ints underflow = x < -87.0F;
-  exp_negative(x);
+  exp_nonpositive(x);
   x = underflow ? Floats{} : x;
 }
 

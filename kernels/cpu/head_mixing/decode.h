@@ -62,7 +62,7 @@ struct DecodeScratch {
   float *tiles, *mix_out, *matrix;  // (queries, layout.query_stride()); (max_heads, kChunkKeys); (h, hv)
   float *max_logits, *sums;         // (h): maximum logit and sum of exponentials of each query head, for one query
   MH_INLINE DecodeScratch(const AttentionParams& params, float* shared_scratch)
-      : layout(decode_layout(params)),
+      : layout(layout_of_decode(params)),
         tiles(shared_scratch),
         mix_out(tiles + params.queries * layout.query_stride()),
         matrix(mix_out + layout.max_heads * kChunkKeys),

@@ -64,7 +64,7 @@ struct TileLayout {
 };
 
 // Returns the layout of a tile of one query and all keys.
-MH_INLINE TileLayout decode_layout(const AttentionParams& params) {
+MH_INLINE TileLayout layout_of_decode(const AttentionParams& params) {
   return {params, {1, round_up(params.keys, kChunkKeys)}};
 }
 

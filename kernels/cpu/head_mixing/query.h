@@ -265,13 +265,13 @@ struct MixScratch {
 void accumulate_g(const AttentionParams& params, const TileLayout& layout, const Query& q,
                   const QueryElements& elements, const MixScratch& scratch, float* g) {
   const int64_t num_head_pairs = params.heads * params.value_heads;
-  const bool has_dropout = params.has_dropout() && params.dropout_before_mixing;
+  const bool dropout_before_mixing = params.has_dropout() && params.dropout_before_mixing;
   std::fill_n(scratch.lane_sums, num_head_pairs * lanes, 0.0F);
   for (int64_t c = 0; c * kChunkKeys < q.num_keys; ++c) {
     const int64_t chunk_keys = std::min(kChunkKeys, q.num_keys - c * kChunkKeys),
                   count = std::clamp<int64_t>(q.visible_end - c * kChunkKeys, 0, chunk_keys);
     const float* x = elements.p + c * layout.chunk_stride();
-    if (has_dropout) {
+    if (dropout_before_mixing) {
       copy_chunk(params.heads, chunk_keys, x, scratch.dropout_out);
       apply_dropout(layout, params.heads, c, count, elements.dropout_mask, x, scratch.dropout_out);
       x = scratch.dropout_out;
