@@ -107,12 +107,12 @@ cp "all tasks/mnli"/{train,dev_matched}.tsv own/MNLI
 expect 0 "$scripts/glue" mnli mnli pieces own 2; expect_stderr "own/MNLI/test_mismatched.tsv does not exist, so test-mm.mhs is not written"
 expect_files_of() { [ "$(ls "$1" | paste -sd ' ')" = "$2" ] || fail "expected $2 in $1; found $(ls "$1")"; }
 expect_files_of mnli "train.mhs valid.mhs"
-expect 1 "$scripts/glue" mrpc mrpc pieces own; expect_stderr "expected the GLUE file own/MRPC/mrpc_dev_ids.tsv; found none"
+expect 1 "$scripts/glue" mrpc mrpc pieces own; expect_stderr "own/MRPC/mrpc_dev_ids.tsv: expected a file of GLUE; found no such file"
 cp zips/mrpc_dev_ids.tsv own/MRPC/dev_ids.tsv
 expect 1 "$scripts/glue" mrpc mrpc pieces own; expect_stderr "(SentEval); found $(sha256sum < own/MRPC/msr_paraphrase_train.txt | cut -d' ' -f1)"
 expect 0 env MH_TEST_SUMS=none "$scripts/glue" mrpc mrpc pieces own; expect_stderr "a form without a published checksum"
 for split in train dev test; do cmp "mrpc/$split.tsv" "all tasks/mrpc/$split.tsv"; done
-expect 1 "$scripts/glue" ax ax pieces own; expect_stderr "expected the GLUE file own/AX.tsv; found none"
+expect 1 "$scripts/glue" ax ax pieces own; expect_stderr "own/AX.tsv: expected a file of GLUE; found no such file"
 # With the mirror: MRPC made from the original files equals the files of GLUE byte for byte, and the numbers of examples are GLUE's.
 [ -d "$data/glue/MRPC" ] || { echo "without the mirror of GLUE"; exit 0; }
 rm -rf own mrpc

@@ -20,7 +20,7 @@ tr '\n' ' ' < long/train.de | sed 's/ $//' | cmp - words || fail "$(cat long/tra
 longest() { mh-prep lm -q --vocab "my iwslt/$1.vocab" "long/train.$1" | mh-prep cat --ids - | awk 'NF - 1 > n { n = NF - 1 } END { print n }'; }
 for l in de en; do [ "$(longest "$l")" -le 240 ] || fail "expected at most 240 tokens in $l; found $(longest "$l")"; done
 expect 0 "$scripts/iwslt14-long" long "my iwslt"; expect_stderr "train.mhs: present, not written again"
-expect 1 "$scripts/iwslt14-long" long none; expect_stderr "expected the file de.vocab in none; found none; run data_scripts/iwslt14 'none' de-en"
+expect 1 "$scripts/iwslt14-long" long none; expect_stderr "none/de.vocab: expected a file of IWSLT14; found no such file; run data_scripts/iwslt14 'none' de-en"
 expect 2 "$scripts/iwslt14-long" long
 # A vocabulary that cannot encode the text leaves no joined pairs.
 cp -r "my iwslt" damaged; cp damaged/train.de damaged/de.vocab
@@ -47,8 +47,8 @@ sort transfer/drawn | cmp - <(paste "my iwslt"/train.en "my iwslt"/train.de | so
 mh-prep cat transfer/train-5.mhs > small; mh-prep cat transfer/train-75.mhs > large
 head -n "$(wc -l < small)" large | cmp - small || fail "expected the smaller fraction at the start of the larger one"
 [ "$(mh-prep info transfer/valid-5.mhs | sed -n 's/^records\t//p')" = 60 ] || fail "expected the whole validation set beside a fraction"
-expect 1 "$scripts/iwslt14-wmt" transfer "my iwslt" none; expect_stderr "expected the vocabulary none; found none; run data_scripts/wmt14-en-de 'none' ARCHIVE"
-expect 1 "$scripts/iwslt14-wmt" transfer none wmt; expect_stderr "expected the file train.en in none"
+expect 1 "$scripts/iwslt14-wmt" transfer "my iwslt" none; expect_stderr "none: expected a vocabulary; found no such file; run data_scripts/wmt14-en-de FOLDER ARCHIVE"
+expect 1 "$scripts/iwslt14-wmt" transfer none wmt; expect_stderr "none/train.en: expected a file of IWSLT14; found no such file"
 
 expect 0 "$scripts/iwslt14-part" part wmt/joint.vocab "my iwslt"
 cat part/train.de part/valid.de | cmp - "my iwslt/valid.de"
@@ -56,7 +56,7 @@ cat part/train.de part/valid.de | cmp - "my iwslt/valid.de"
 # Another vocabulary, older than the shards, encodes them again.
 expect 0 "$scripts/iwslt14-part" part wmt/joint.vocab "my iwslt"; expect_stderr "train.mhs: present, not written again"
 expect 0 "$scripts/iwslt14-part" part "my iwslt/joint.copy" "my iwslt"; ! grep -q "train.mhs: present" err || fail "expected shards of the other vocabulary; found $(cat err)"
-expect 1 "$scripts/iwslt14-part" part none; expect_stderr "expected the vocabulary none; found none; run data_scripts/multi30k 'none'"
+expect 1 "$scripts/iwslt14-part" part none; expect_stderr "none: expected a vocabulary; found no such file; run data_scripts/multi30k FOLDER"
 data=${MH_DATA:-$ROOT/../shared/data}
 if [ -f "$data/iwslt14/valid.de.zst" ]; then
   expect 0 env MH_DATA="$data" "$scripts/iwslt14-part" mirrored wmt/joint.vocab

@@ -76,6 +76,6 @@ printf 'sentence\tlabel\none\t1' > own/SST-2/dev.tsv
 expect 0 "$scripts/glue" sst2 sst2 pieces own 2
 expect 0 mh-prep cat sst2/train.mhs; printf 'one\t\t1\ntwo\t\t0\n' | cmp - out
 expect 0 mh-prep cat sst2/valid.mhs; expect_stdout "one		1"
-expect 1 "$scripts/glue" sst2 mrpc pieces own; expect_stderr "expected the GLUE file own/MRPC/train.tsv; found none"
+expect 1 "$scripts/glue" sst2 mrpc pieces own; expect_stderr "own/MRPC/train.tsv: expected a file of GLUE; found no such file"
 expect 2 "$scripts/glue" sst2 sst pieces own; expect_stderr "expected one of the tasks all ax cola"
 expect 2 "$scripts/glue" sst2 sst2 pieces own 0; expect_stderr "expected ROWS, a positive number of rows; found 0"
