@@ -71,7 +71,7 @@ ProgressLine::ProgressLine(std::string label, int64_t total, std::string unit)
 
 ProgressLine::~ProgressLine() { clear(); }
 
-void ProgressLine::set_start_count(int64_t start_count) { start_count_ = start_count; }
+void ProgressLine::set_num_done_at_start(int64_t num_done_at_start) { num_done_at_start_ = num_done_at_start; }
 
 void ProgressLine::update(int64_t num_done, const std::string& note) {
   if (!is_enabled_) return;
@@ -91,9 +91,9 @@ void ProgressLine::update(int64_t num_done, const std::string& note) {
     line += std::string(percent) + " [" + std::string(num_filled, '=') + (num_filled < width ? ">" : "") +
             std::string(std::max(0, width - num_filled - 1), ' ') + "] " + with_commas(num_done) + "/" +
             with_commas(total_) + " " + unit_;
-    if (num_done > start_count_ && num_done < total_)
+    if (num_done > num_done_at_start_ && num_done < total_)
       suffix += "  left " + human_seconds(seconds * static_cast<double>(total_ - num_done) /
-                                          static_cast<double>(num_done - start_count_));
+                                          static_cast<double>(num_done - num_done_at_start_));
   } else {
     line += with_commas(num_done) + " " + unit_ + "  " + human_seconds(seconds);
   }

@@ -47,7 +47,7 @@ class ProgressLine {
   void update(int64_t num_done, const std::string& note = "");
   // Sets the number of units done before this process started, so that the remaining time of a resumed run is estimated
   // from the speed of this process.
-  void set_start_count(int64_t start_count);
+  void set_num_done_at_start(int64_t num_done_at_start);
   // Erases the line, so that the terminal can show text in its place; the next update() draws the line.
   void clear();
 
@@ -55,7 +55,7 @@ class ProgressLine {
   std::string label_;
   int64_t total_;
   std::string unit_;
-  int64_t start_count_ = 0;
+  int64_t num_done_at_start_ = 0;
   bool has_drawn_ = false;  // update() has drawn the line since the last clear()
   bool is_enabled_;         // stderr is a terminal, the process has rank 0, and the log level is not quiet
   std::chrono::steady_clock::time_point start_time_;

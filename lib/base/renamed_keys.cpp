@@ -88,7 +88,7 @@ struct NewAssignment {
 struct AmbiguousValue {
   const char* expected;     // for the message
   const char* new_value;    // TOML; value of the same key in this version
-  const char* flag_advice;  // flag with the meaning of each of its values, for the message
+  const char* flag_advice;  // for the message: the flag, and what each of its values means
 };
 
 // The replacement of a value of an earlier version.

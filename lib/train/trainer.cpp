@@ -257,7 +257,7 @@ int Trainer::run() {
   // last.safetensors.
   if (!folder_has("last.safetensors")) save_state("start");
   ProgressLine progress("train", end_, "updates");
-  progress.set_start_count(state_.update);
+  progress.set_num_done_at_start(state_.update);
   progress_log_->start();
   bool is_running = state_.is_complete || finish_update();
   while (is_running && !is_finished()) {
