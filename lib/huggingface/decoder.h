@@ -30,8 +30,8 @@ void add_tensors(TensorNames& names, const std::string& huggingface_name,
 // Adds the weights of the output layer, lm_head.weight, as an alternative name of the embedding, the first tensor of
 // `names`, if both are tied, and as a tensor otherwise.
 void add_output_layer(TensorNames& names, const Settings& settings);
-// Adds keys of config.json without effect on the output of the model, and null as ids of tokens, since the defaults of
-// a class may exceed the size of the vocabulary.
+// Adds keys of config.json that do not affect the output of the model, and sets the ids of special tokens to null,
+// since the default ids of a class of transformers may exceed the size of the vocabulary.
 void add_common_keys(Json& config);
 
 }  // namespace mh::huggingface

@@ -73,8 +73,8 @@ class Partition:
         """Returns the two bytes of a port that the proxy forwards to the port of `port_bytes`."""
         with self.lock:
             port = int.from_bytes(port_bytes, "big")
-            # Of two processes, Gloo lets the one connect whose port is larger, as a number in little-endian order. The port of the proxy has
-            # the next number, so that this order stays.
+            # Of two processes, the process with the larger port connects, where Gloo reads the two bytes of a port, in network order, as a
+            # little-endian number. Adding 256 to a port adds 1 to this number, so the same process connects as without the proxy.
             for proxy_port in range(port + 256, 1 << 16, 256):
                 with contextlib.suppress(OSError):
                     return self.proxy_ports.setdefault(port, self.listen(port, proxy_port, bytes)).to_bytes(2, "big")

@@ -19,7 +19,7 @@ namespace {
 constexpr uint32_t kUnlimited = UINT32_MAX;
 constexpr uint32_t kMaxRepetitions = 1000;  // largest count in {m,n}
 constexpr size_t kMaxInstructions = 4000;   // limits the memory of nested repetitions
-constexpr size_t kMaxSets = 64;             // limits the memory of tables of classes
+constexpr size_t kMaxSets = 64;             // largest number of distinct character classes; each has a table of 8 KiB
 constexpr size_t kMaxPatternBytes = 10000;
 constexpr int kMaxGroupDepth = 50;             // limits the recursion of the compiler
 constexpr uint64_t kMinSearchSteps = 100'000;  // steps of a search, in addition to kStepsPerByte for each byte

@@ -47,7 +47,8 @@ void RotaryOptions::describe(Fields& f) {
           positive());
   f.field("truncate", truncate, "yarn: round the bounds of the blended frequencies to whole indices");
   f.field("attention_factor", attention_factor,
-          "yarn, longrope: factor of rotated queries and of rotated keys; 0: computed from the factor", at_least(0));
+          "yarn, longrope: number by which rotated queries and keys are multiplied; 0: computed from factor",
+          at_least(0));
   f.field("mscale", mscale,
           "yarn: coefficient in the numerator of the computed attention factor; 0: not set, without a denominator",
           at_least(0));

@@ -635,7 +635,7 @@ TEST_CASE("errors of sampled MAE experts on the fused path are at most twice tho
       Layer l(
           str("heads = 2\ndropout = 0.3\ncombiner = 'mae'\nmae.sample_unit = '", unit, "'\nmae.gate = '", gate, "'\n"),
           32);
-      const bool has_unused_gate = std::string(gate) == "learned";  // sampling has no gradient for the gate
+      const bool has_unused_gate = std::string(gate) == "learned";  // a pass that samples experts does not train it
       const auto [fused, composed, exact, magnitudes] = layers::results_of_paths(
           l, normal({3, 9, 32}, 1),
           [&](const at::Tensor& input) { return l.forward(input, causal_mask(), training_context(5, true)); },
