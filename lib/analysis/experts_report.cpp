@@ -28,6 +28,7 @@ using attention::LayerSpec;
 class GateObserver : public attention::Observer, public attention::Subscriber<GateObservation> {
  public:
   explicit GateObserver(Kinds kinds) : kinds_(std::move(kinds)) {}
+  const char* why_composed() const override { return nullptr; }
   void begin_batch(const attention::Lengths& lengths) override {
     lengths_ = lengths;
     first_layer_experts_ = at::Tensor();
@@ -85,6 +86,7 @@ class OneHotGateObserver : public attention::Observer, public attention::Subscri
  public:
   // `seed`: 0 selects the expert with the largest gate; a positive value seeds the random choice of an expert.
   OneHotGateObserver(int64_t seed, Kinds kinds) : seed_(seed), kinds_(std::move(kinds)) {}
+  const char* why_composed() const override { return nullptr; }
   void begin_batch(const attention::Lengths& lengths) override { lengths_ = lengths; }
   void receive(const LayerSpec& layer_spec, GateObservation& observation) override {
     if (!observation.is_mixture || !contains(kinds_, layer_spec.kind)) return;

@@ -17,6 +17,7 @@ class GateMeasure : public MeasureObserver, public attention::Subscriber<attenti
     if (side() == SideSelection::score || side() == SideSelection::output) return "gates apply to value heads only";
     return layer.has_head_gates() ? "" : "the combiner has no head gates";
   }
+  const char* why_composed() const override { return nullptr; }
   void receive(const attention::LayerSpec& layer_spec, attention::HeadWeightObservation& observation) override {
     c10::NoGradGuard no_gradient;
     const at::Tensor w = observation.weights.to(at::kDouble).abs();

@@ -22,7 +22,8 @@ class Subscriber {
 };
 
 // Base class of observers. Unless the observer overrides why_composed(), an observed forward pass takes the composed
-// path, the only path that stores probabilities, and is an error under Path::fused. The tensors that an observer
+// path, the only path that stores probabilities, and is an error under Path::fused. An observer that only subscribes
+// to the weights and gates of combiners, which every path computes, returns null. The tensors that an observer
 // receives are part of the autograd graph.
 class Observer : public Interceptor {
  public:

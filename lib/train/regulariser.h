@@ -88,6 +88,8 @@ class Regularisers : public Plugins<Regulariser> {
   void start(nn::ParameterList& parameters, const attention::AttentionConfig& attention);
   // Returns the combined observer of all regularisers; null if no regulariser observes.
   attention::Observer* observer() const { return observers_->empty() ? nullptr : observers_.get(); }
+  // Returns why the observed forward passes take the composed path; null if they may take any path.
+  const char* why_composed() const { return observers_->why_composed(); }
   // Returns the sum of the weighted terms, a scalar; undefined if no term is active.
   at::Tensor loss(const TrainProgress& progress) const;
   // Returns whether any regulariser freezes a parameter at this progress of training.

@@ -153,7 +153,7 @@ void RunConfig::check_model(model::LanguageModel& language_model) const {
                  "leave train.recompute out, or remove the regulariser");
   if (train.attention_path != "fused") return;
   language_model.require_fused(true);
-  if (regularisers.observer() != nullptr)
+  if (regularisers.why_composed() != nullptr)
     refuse_usage("train.attention_path", "auto or composed, since a regulariser reads attention probabilities", "fused",
                  "remove the regulariser, or set train.attention_path=auto");
   for (const auto& entry : procedures.entries())

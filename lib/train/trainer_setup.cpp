@@ -24,7 +24,7 @@ Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::D
                                text::tokenizers_of(*warm_start.checkpoint), warm_start.checkpoint->name());
   build(folder, resume, warm_start);
   open_folder(folder, resume, warm_start);
-  if (config_.regularisers.observer() != nullptr)
+  if (config_.regularisers.why_composed() != nullptr)
     log_info("attention: composed, since a regulariser reads attention probabilities");
   else
     for (const std::string& line : model_->describe_paths(true)) log_info("attention: " + line);

@@ -21,6 +21,7 @@ class HeadBalance : public ObservedTerm, public attention::Subscriber<attention:
                     {"train.regularisers.head-balance", "attention.combiner = \"mixture-of-heads\"",
                      attention.combiners_text(), "set attention.combiner, or remove the regulariser"});
   }
+  const char* why_composed() const override { return nullptr; }
   void receive(const attention::LayerSpec& layer_spec, attention::RoutingObservation& observation) override {
     if (!is_training_pass()) return;
     const auto r = static_cast<double>(observation.probabilities.size(-1));
