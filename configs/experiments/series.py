@@ -257,7 +257,7 @@ def run_within(part, jobs, ledger, budget, tools):
         job.row.data.prepare(job.init)
         with job.locked() as lock:
             if job.result() is not None:
-                continue  # another driver, which recorded its time
+                continue  # finished meanwhile by a command outside of the series
             begin, state = time.monotonic(), "stopped"
             try:
                 job.run_locked(tools, lock)
