@@ -152,7 +152,7 @@ class ShardFile {
   mutable std::mutex mutex_;
   mutable std::vector<CachedFrame> cache_;
   mutable std::vector<uint32_t> lengths_;
-  mutable bool has_lengths_ = false;
+  mutable bool are_lengths_decoded_ = false;
   mutable std::atomic<bool> is_verified_ = false;
 };
 

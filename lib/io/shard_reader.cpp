@@ -224,7 +224,7 @@ void ShardFile::read(uint64_t first_token, std::span<int32_t> out) const {
 
 const std::vector<uint32_t>& ShardFile::sequence_lengths() const {
   std::lock_guard lock(mutex_);
-  if (!has_lengths_) {
+  if (!are_lengths_decoded_) {
     std::string compressed_lengths, varints;
     for (uint64_t offset = lengths_begin_; offset < lengths_end_;) {
       // The constructor has checked these sizes, but another program may have written to the file since.
@@ -238,7 +238,7 @@ const std::vector<uint32_t>& ShardFile::sequence_lengths() const {
     }
     decompress_lengths(compressed_lengths, trailer_->lengths_bytes, varints, name());
     decode_lengths(varints, *trailer_, name(), &lengths_);
-    has_lengths_ = true;
+    are_lengths_decoded_ = true;
   }
   return lengths_;
 }

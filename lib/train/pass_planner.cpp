@@ -130,9 +130,9 @@ void PassPlanner::check() const {
       if (has_trainable) continue;
       const std::string where = str("epoch ", progress.epoch, " (counted from 0)");
       if (update_passes.size() == 1)
-        refuse_usage(
-            where, "a trainable parameter", "only frozen parameters",
-            "unfreeze parameters in train.trainable or train.groups, or remove the procedure in train.procedures");
+        refuse_usage(where, "a trainable parameter", "only frozen parameters",
+                     "unfreeze parameters in train.trainable or train.groups, or remove the procedure or regulariser "
+                     "that freezes parameters");
       refuse_usage(
           where, "a trainable parameter in each of the passes into which train.procedures divides an update",
           str("only frozen parameters in pass ", pass_index + 1, " (counted from 1) of ", update_passes.size()),

@@ -43,10 +43,10 @@ struct Case {
   bool dropout_before_mixing = false;   // whether dropout acts before head mixing; false: after
   bool has_grouped_heads = false;       // several query heads read the same key/value head
   int64_t scale_dims = 0;               // number of dimensions of the head scales, 1 or 2; 0: no head scales
-  bool has_relative_positions = false;  // relative positions, with two key ranges
+  bool has_relative_positions = false;  // relative positions; the keys are two KeyRanges, each with its own rows of r
   double soft_cap = 0;                  // 0: no soft cap
   bool has_sinks = false;
-  bool has_position_bias = false;  // position bias, with two key ranges
+  bool has_position_bias = false;  // position bias; the keys are two KeyRanges, each with its own columns of biases
 };
 
 const Case kCases[] = {
