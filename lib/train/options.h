@@ -241,7 +241,7 @@ struct TrainOptions {
         .changeable();
     f.field("recompute", recompute,
             "compute the activations of each layer again in the backward pass instead of keeping them, which saves "
-            "memory and takes about a third more time; the weights stay the same, bit for bit; not with regularisers "
+            "memory and takes up to a third more time; the weights stay the same, bit for bit; not with regularisers "
             "that observe attention")
         .changeable();
     f.field("cuda_graph", cuda_graph,
