@@ -1,8 +1,8 @@
 // Selects the positions of a batch row that are words. In a text all real (not padding) positions are words. In
-// sentences (the rows of models with an encoder) the end-of-sentence symbol is not a word; it is the last token of the
-// encoder's input and the first token of the decoder's input. The symbol is left out because a head that has nothing to
-// attend to puts its weight on the symbol (Voita et al. 2019), and because the first query of a decoder can attend only
-// to itself.
+// sentences (the rows of models with an encoder) the end-of-line token, which is the last token of the encoder's input,
+// and the first token of the decoder's input (end of line or start token) are not words. They are left out because a
+// head that has nothing to attend to puts its weight on such a token (Voita et al. 2019), and because the first query
+// of a decoder can attend only to itself.
 #pragma once
 
 #include <algorithm>

@@ -42,8 +42,8 @@ class DecodingState {
 };
 
 // The input of a model. Tokens beyond the length of a row are padding with arbitrary vocabulary entries. The input of a
-// decoder-only model without padding is its tokens: hidden(Input{tokens}, forward_context). The first token of a target
-// is the end-of-line token; a model with a start_token() reads that token in its place.
+// decoder-only model without padding is its tokens: hidden(Input{tokens}, forward_context). Before a target, a decoder
+// reads the end-of-line token, the first of `tokens`; a model with a start_token() reads that token in its place.
 struct Input {
   at::Tensor tokens;           // (B, T) int64: tokens of the text; for a translation model, of the target
   at::Tensor source;           // (B, S) int64: tokens of the source, for a translation model
