@@ -73,7 +73,7 @@ TEST_CASE("head-balance has equal values and gradients on the fused and on the c
   for (const at::Tensor& result : composed) magnitude = std::max(magnitude, numbers::max_abs(result));
   for (size_t i = 0; i < fused.size(); ++i) {
     INFO(i);
-    CHECK(rounding::agree(fused[i], composed[i].to(at::kDouble),
-                          2 * layers::num_roundings(l.layer->layer_spec(), keys), magnitude));
+    CHECK(rounding::agree(fused[i], composed[i].to(at::kDouble), 2 * layers::num_roundings(l.layer->layer_spec(), keys),
+                          magnitude));
   }
 }
