@@ -61,7 +61,8 @@ std::string describe_positional(const CLI::App& app, const std::string& name) {
 
 // Returns the message for an error of CLI11. The message states what was expected and found if options or arguments
 // exclude or require each other or are missing, and suggests the new name of a renamed option, or else the nearest
-// option for an unknown option. For other errors returns the message of CLI11.
+// option for an unknown option, before any other error, which may be due to the misspelt option. For other errors
+// returns the message of CLI11.
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   std::vector<std::string> known_options;
   collect_options(app, known_options);
@@ -71,6 +72,10 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
     if (std::find(known_options.begin(), known_options.end(), new_name) != known_options.end())
       return str("expected a known option; found ", option, ", the name of an option in earlier versions; write ",
                  new_name);
+  }
+  for (const std::string& word : app.remaining(true)) {
+    const std::string hint = did_you_mean(word.substr(0, word.find('=')), known_options);
+    if (!hint.empty()) return str("expected a known option; found ", word, "; ", hint);
   }
   if (const auto names = split_message_at(error, "ExcludesError", " excludes ")) {
     const auto& [option, other] = *names;
@@ -91,15 +96,19 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
     if (missing_name[0] == '-') return str("expected the option ", missing_name, "; found none");
     return str("expected the argument ", describe_positional(app, missing_name), "; found none");
   }
-  for (const std::string& word : app.remaining(true)) {
-    std::string hint = did_you_mean(word.substr(0, word.find('=')), known_options);
-    if (!hint.empty()) return str("expected a known option; found ", word, "; ", hint);
-  }
   const std::string message = error.what();
   // CLI11 lists the arguments after a colon.
   if (const size_t colon = message.find(": ");
       colon != std::string::npos && error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError))
     return "expected no further argument; found " + message.substr(colon + 2);
+  return message;
+}
+
+// Returns the message of an error without the name of the tool at its beginning, which log_error() prints:
+// "mh-prune cut: expected …" becomes "cut: expected …".
+std::string without_tool_name(const std::string& message, const std::string& name) {
+  for (const char* separator : {": ", " "})
+    if (message.rfind(name + separator, 0) == 0) return message.substr(name.size() + std::strlen(separator));
   return message;
 }
 
@@ -148,7 +157,7 @@ int Tool::run(int argc, char** argv, const std::function<void()>& body) {
     if (std::fflush(stdout) != 0) throw standard_output_error();
     return status_;
   } catch (const Error& error) {
-    log_error(error.what());
+    log_error(without_tool_name(error.what(), info_.name));
     return static_cast<int>(error.exit());
   } catch (const std::bad_alloc&) {
     log_error("out of memory; free memory, or use a machine with more memory");

@@ -22,14 +22,15 @@ Lines::Lines(const std::string& path) : name(input_name(path)), text(read_text_f
   if (lines.empty()) refuse_input(name, "one sentence per line", "no lines", "name a file with at least one line");
 }
 
-void require_line_count(const std::string& paired_name, size_t num_sentences, const Lines& lines) {
+void require_line_count(const std::string& paired_name, size_t num_sentences, const Lines& lines,
+                        const std::string& advice) {
   const size_t num_lines = lines.lines.size();
   if (num_lines == num_sentences) return;
   const std::string& longer_name = num_sentences > num_lines ? paired_name : lines.name;
   refuse_input(lines.name, str(count_of(num_sentences, "line"), ", as many as in ", paired_name),
                str(count_of(num_lines, "line"), "; line ", std::min(num_sentences, num_lines) + 1, " of ", longer_name,
                    " has no counterpart"),
-               "give one line per sentence in both inputs, in the same order");
+               advice);
 }
 
 }  // namespace mh::text

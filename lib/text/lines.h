@@ -17,7 +17,8 @@ struct Lines {
 };
 
 // Throws Error(input) unless `lines` has `num_sentences` lines. `paired_name`: name, for the message, of the file or
-// text whose `num_sentences` sentences are paired with the lines.
-void require_line_count(const std::string& paired_name, size_t num_sentences, const Lines& lines);
+// text whose `num_sentences` sentences are paired with the lines; `advice`: last part of the message.
+void require_line_count(const std::string& paired_name, size_t num_sentences, const Lines& lines,
+                        const std::string& advice = "give one line per sentence in both inputs, in the same order");
 
 }  // namespace mh::text

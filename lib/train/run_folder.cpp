@@ -87,7 +87,7 @@ RunFolder::RunFolder(const std::string& path, bool resume, bool is_owner) : path
   if (!has_only_start_state())
     refuse_usage(path, "a new folder",
                  has("config.toml") ? "a folder with a run" : "a folder with the weights of a run, without config.toml",
-                 has("config.toml") ? "continue with mh-train --resume --out " + path + ", or choose another --out"
+                 has("config.toml") ? "continue with --resume --out " + path + ", or choose another --out"
                                     : "restore config.toml and continue with --resume, or choose another --out");
   fs::remove(file("last.safetensors"));  // otherwise a resume of a run without a warm start would read this state
 }
@@ -123,7 +123,7 @@ void RunFolder::log(const nlohmann::ordered_json& line) {
   if (log_fd_ < 0) log_fd_ = open_descriptor(file("log.jsonl"), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (const int code = log_fd_ < 0 ? errno : write_fully(log_fd_, text); code != 0)
     throw Error(Exit::failed, Problem{file("log.jsonl"), "a successful write", std::strerror(code),
-                                      "free some space, then continue with mh-train --resume --out " + path_});
+                                      "free some space, then continue with --resume --out " + path_});
 }
 
 void RunFolder::rewind_log(int64_t update, bool is_complete) {

@@ -272,7 +272,7 @@ int Trainer::run() {
     return 0;
   }
   log_info(str("the run was stopped by signal ", stop_signal_, " after update ", with_commas(state_.update),
-               "; continue with mh-train --resume"));
+               "; continue with --resume"));
   return 128 + stop_signal_;
 }
 

@@ -132,8 +132,9 @@ data::ScoringOptions resolved_scoring_options(const model::LoadedModel& model,
                                      : train_options.batch.sequence_length;
   if (options.sequence_length > trained_length)
     log_warning(str(model.name, ": blocks of ", count_of(options.sequence_length, "token"), " are longer than the ",
-                    is_converted ? "texts of " : "blocks of ", count_of(trained_length, "token"),
-                    " in training, so scores may be worse; --sequence-length sets the length"));
+                    is_converted ? str(count_of(trained_length, "position"), " of the model")
+                                 : str("blocks of ", count_of(trained_length, "token"), " in training"),
+                    ", so scores may be worse; --sequence-length sets the length"));
   return dataset.corpus().resolve(options, *model.model);
 }
 

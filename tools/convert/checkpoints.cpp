@@ -28,7 +28,8 @@ void check_arguments(const Arguments& args) {
     refuse_input(args.files.front(), "a Hugging Face folder", "no such folder", "check the path");
   if (!args.changes_checkpoints())
     refuse_usage("mh-convert", "--average, --fold, --head-size or a Hugging Face folder",
-                 args.files.empty() ? "none" : "only " + join(args.files, ", "), "mh-convert --help shows all options");
+                 args.files.empty() ? "none" : "only " + join(args.files, ", "),
+                 "name the folder of a Hugging Face model, or a checkpoint with one of these options");
   if (args.files.empty()) refuse_usage("mh-convert", "a checkpoint", "none", "mh-convert --help shows all options");
   if (!args.average && args.files.size() > 1)
     refuse_usage(args.fold ? "--fold" : "--head-size", "one checkpoint", count_of(args.files.size(), "checkpoint"),

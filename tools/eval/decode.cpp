@@ -36,7 +36,10 @@ void DecodeJob::prepare() {
 void DecodeJob::check(const task::Dataset& dataset, const std::string& shard) const {
   if (option_names.empty()) return;
   const data::Pairs& pairs = pairs_of(*this, dataset, shard);
-  if (reference_lines != nullptr) text::require_line_count(shard, static_cast<size_t>(pairs.size()), *reference_lines);
+  if (reference_lines != nullptr)
+    text::require_line_count(shard, static_cast<size_t>(pairs.size()), *reference_lines,
+                             "give one reference per pair of the shard, in its order; mh-prep cat prints the pairs of "
+                             "the shard, without the pairs that mh-prep dropped");
 }
 
 ordered_json decode_and_score(const DecodeJob& job, model::LoadedModel& model, const task::Dataset& dataset,

@@ -1,6 +1,10 @@
 // The model BPE of tokenizer.json: the characters of a word are symbols, and merges join adjacent symbols, the merge of
 // the lowest rank first, from left to right. A character that is no piece becomes its bytes (byte_fallback) or the
 // unknown token; without either it is dropped.
+#include <atomic>
+
+#include "base/log.h"
+#include "base/text.h"
 #include "text/pipeline/model.h"
 #include "text/pipeline/normalizer.h"
 
@@ -57,7 +61,10 @@ class BpeModel : public Model {
       }
       // As in Hugging Face tokenizers, bytes precede an unknown symbol that is still to be added.
       if (options_.has_byte_fallback && add_bytes(symbol, symbols)) continue;
-      if (unknown_id_ < 0) continue;
+      if (unknown_id_ < 0) {
+        warn_of_dropped(symbol);
+        continue;
+      }
       if (!options_.fuses_unknown) flush_unknown();
       num_unknown_bytes += num_bytes;
     }
@@ -75,9 +82,17 @@ class BpeModel : public Model {
     return true;
   }
 
+  // Warns, once per model, that a symbol of the text is dropped.
+  void warn_of_dropped(std::string_view symbol) const {
+    if (!has_warned_.exchange(true))
+      log_warning(str("the tokenizer drops characters without a token, as in Hugging Face tokenizers; the first is '",
+                      symbol, "'"));
+  }
+
   PieceIds ids_;
   MergeTable merges_;
   BpeOptions options_;
+  mutable std::atomic<bool> has_warned_ = false;
   std::vector<int32_t> byte_ids_;
   int32_t unknown_id_ = -1;
 };

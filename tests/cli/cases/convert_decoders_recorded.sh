@@ -48,14 +48,14 @@ cmp ids "$tokenizer/ids"
 mh-prep -q lm --vocab first.v text -o text.mhs
 expect 0 mh-eval llama-4.safetensors text.mhs
 expect 0 mh-eval generate gemma3_text-5.safetensors --length 8
-# A block up to max_position_embeddings is not longer than the texts of training, also after fine-tuning in shorter blocks.
+# A block up to max_position_embeddings is not too long, also after fine-tuning in shorter blocks.
 cp -r llama-4 longer
 huggingface_recorded update longer/config.json '{"max_position_embeddings": 600}'
 mh-convert -q longer -o longer.safetensors
 mh-train -q --from longer.safetensors --train text.mhs --out tuned --set train.batch.sequence_length=8 --set train.batch.tokens=32 --set train.length=1u
 for model in longer.safetensors tuned/last.safetensors; do
   expect 0 mh-eval --sequence-length 600 $model text.mhs; ! grep -q "warning" err || fail "$model: expected no warning; found $(grep warning err)"
-  expect 0 mh-eval --sequence-length 601 $model text.mhs; expect_stderr "blocks of 601 tokens are longer than the texts of 600 tokens in training"
+  expect 0 mh-eval --sequence-length 601 $model text.mhs; expect_stderr "blocks of 601 tokens are longer than the 600 positions of the model"
 done
 
 # The types of the tensors, and a model in several files. The numbers of the record are exact in fp16, not in bf16.

@@ -53,6 +53,7 @@ expect 0 mh-eval generate run/best.safetensors --prompts prompts --length 30 --s
 [ "$(wc -l < long)" -gt 4 ] || fail "expected line ends within the texts"
 while read -r line; do grep -qxF -e "$line" long || fail "$line is not in the text without --stop-at-end"; done < out
 expect 2 mh-eval generate - --prompts - < prompts; expect_stderr "standard input (-) for at most one file"
+expect 2 mh-eval generate run/best.safetensors --promt w1; expect_stderr "found --promt; did you mean '--prompt'?"
 expect 2 mh-eval generate run/best.safetensors --prompt w1 --prompts prompts
 expect 2 mh-eval generate run/best.safetensors --prompts prompts --prompt-file prompts
 expect 2 mh-eval generate run/best.safetensors --batch 0

@@ -32,6 +32,7 @@ def pattern(regex):
 write("f")
 json.dump({"tokenizer_class": "LlamaTokenizerFast", "add_bos_token": False, "eos_token": "<|end|>"}, open("f/tokenizer_config.json", "w"))
 write("plain")
+write("without-backslash", model={**tokenizer["model"], "vocab": {p if p != "\\" else "abab": i for i, p in enumerate(pieces)}})
 write("unnamed")
 json.dump({"tokenizer_class": "LlamaTokenizer", "add_bos_token": True}, open("unnamed/tokenizer_config.json", "w"))
 write("words", pre_tokenizer={"type": "WhitespaceSplit"}, normalizer=None, added_tokens=[], post_processor=None, decoder=None,
@@ -67,6 +68,9 @@ mh-prep cat --ids t > ids; mh-prep cat --ids u | cmp - ids
 record 0 mh-prep lm --vocab words text -o t
 record 0 mh-prep cat --ids t
 golden_record tokens
+printf 'a\\b\n' > backslash
+expect 0 mh-prep lm --vocab without-backslash backslash -o t; expect_stderr "drops characters without a token, as in Hugging Face tokenizers; the first is '\\'"
+[ "$(mh-prep cat t)" = ab ] || fail "expected the text without the character without a token; found $(mh-prep cat t)"
 "$token_ids" --json plain > written.json
 mh-prep lm --vocab written.json text -o t; mh-prep cat --ids t | cmp - <(mh-prep cat --ids u)
 [ "$("$token_ids" --begin unnamed)" = 259 ] || fail "expected the token of the post-processor in front of a text"

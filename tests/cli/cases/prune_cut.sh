@@ -96,6 +96,8 @@ expect_refused 2 "$model" --by avg-l2 --data t.mhs --fraction 1%
 expect_refused 2 "$model" --by avg-l2 --data t.mhs --count 9
 expect_refused 2 "$model" --by avg-l2 --data t.mhs --count 5 --per-layer
 expect 2 mh-prune cut "$model" --heads 0:1 --data t.mhs -o x
+# A misspelt option is named, although --data without --by is an error too.
+expect 2 mh-prune cut "$model" --bye taylor --data t.mhs -o x; expect_stderr "found --bye; did you mean '--by'?"
 expect 3 mh-prune cut "$model" --by avg-l2 --data other.mhs --count 1 -o x
 expect_refused 3 missing --heads 0:1
 expect_refused 3 t.mhs --heads 0:1
