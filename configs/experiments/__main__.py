@@ -5,6 +5,7 @@ pictures. `expand PAPER/RECIPE` prints the small form of a recipe, for configs/r
 no tools runs to its end, and any other command checks its names and files and ends with status 100 before it needs a tool: `./run` then
 builds the tools and repeats the command.
 """
+import os
 import signal
 import sys
 
@@ -39,10 +40,14 @@ def main():
     try:
         name = choose("experiments", "a command", arguments[0] if arguments else "", list(commands), "see ./run help")
         commands[name](arguments[1:])
+        sys.stdout.flush()
         status = 0
     except Refusal as refusal:
         print(f"experiments: error: {refusal}", file=sys.stderr)
         status = refusal.status
+    except BrokenPipeError:  # the reader of the output has closed the pipe, as head does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at the exit succeeds
+        status = 0
     except OSError as error:
         print(f"experiments: error: {error.filename or 'files'}: expected a readable or writable file; found: {error.strerror or error}; free disk space, or correct the path",
               file=sys.stderr)

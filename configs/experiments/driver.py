@@ -103,15 +103,16 @@ def drive(rows, options, small=False, figure=("", None), analysis=None):
             plots.check_program(path)
         if analysis:
             analysis.check()
+    chosen_jobs = jobs if options.job is None else [jobs[options.job - 1]]
     if options.prints:
-        print_jobs(jobs)
+        print_jobs(chosen_jobs)
         if analysis:
             for call in analysis.calls(table_jobs):
                 print(f"# analysis: {call.printed()}")
         return
     if not options.tabulates:
         tools = copy_tools(options.out / "tools")
-        run_jobs(jobs if options.job is None else [jobs[options.job - 1]], tools)
+        run_jobs(chosen_jobs, tools)
         if options.job is not None:
             return
     results = {}

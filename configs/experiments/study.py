@@ -112,6 +112,8 @@ class Study:
         """Returns the data set of a row, or that of the study."""
         name = name or self.values["data"]
         folder = next((folder / name for folder in (self.path.parent, root) if "/" in name and (folder / name).is_dir()), None)
+        if folder is None and "/" not in name and (self.path.parent / name).is_dir():
+            refuse_usage(f"{self.path}: data", "the name of a data set, or a folder with a slash", name, f"write ./{name}")
         if folder is None:
             return data_named(name, out)
         splits = [split for split in ("valid", "test") if (folder / f"{split}.mhs").is_file()]

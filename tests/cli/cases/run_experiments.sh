@@ -32,10 +32,12 @@ run 2 study missing.toml
 run 2 study opne; expect_stderr "found opne; write open"
 printf 'data = "wikitext"\n[rows.plain]\n' > named.toml
 run 2 study named.toml; expect_stderr "found wikitext; write wikitext2"
+printf 'data = "shards"\n[rows.plain]\n' > folder.toml && mkdir shards
+run 2 study folder.toml; expect_stderr "found shards; write ./shards"
 sed 's/^null_seeds.*/null_seeds = 1/' "$ROOT/configs/experiments/studies/open.toml" > few.toml
 run 2 study few.toml
 # --data names the data of the study; no script makes the data of another row before the build.
-mkdir shards && touch shards/{train,valid,test}.mhs
+touch shards/{train,valid,test}.mhs
 printf 'data = "wikitext2"\n[rows.plain]\nconfig = ["configs/small/wikitext2.toml"]\n[rows.pairs]\ndata = "multi30k"\nconfig = ["configs/small/wikitext2.toml"]\n' > two.toml
 run 1 study two.toml --data none; expect_stderr "expected the shards train.mhs, valid.mhs, test.mhs in none; found none"
 builds() {
@@ -51,6 +53,10 @@ run 0 demo --help; expect_stdout "usage: data_scripts/demo"
 run 0 reproduce --list mixhead table2; expect_stdout "mixhead/table2-vanilla"
 run 0 compare plain --print; expect_stdout "configs/small/wikitext2.toml --config "
 run 0 study two.toml --print; expect_stdout "configs/small/wikitext2.toml --train "
+run 0 study two.toml --print --job 2; [ "$(wc -l < out)" = 1 ] || fail "expected the line of one run; found $(wc -l < out) lines"
+# A reader may close the pipe early.
+python3 -B checkout/configs/experiments study two.toml --print 2> err | true
+[ ! -s err ] || fail "expected no message; found $(cat err)"
 run 1 compare plain --table; expect_stderr "expected finished runs in small; found none"
 # Another version of Python is refused by its number.
 expect 1 python3 -B -c "
