@@ -30,7 +30,7 @@ const std::vector<TrainableWord>& trainable_words() {
   using nn::HeadRole;
   static const std::vector<TrainableWord> words{
       {"head",
-       "The task head of an encoder (model.bert.head) and its pooler, which a new task initialises from the seed.",
+       "The task head of an encoder (model.bert.head) and its pooler.",
        {}},
       {"attention",
        "All parameters of attention layers.",
@@ -63,7 +63,7 @@ TrainableFilter::TrainableFilter(const std::vector<std::string>& entries, const 
       return p.traits().trainable && selects(entry, p);
     });
     if (has_match) continue;
-    const std::string advice = str("leave '", entry, "' out");
+    const std::string advice = str("use a model with such parameters, or leave '", entry, "' out");
     refuse_usage("train.trainable (option --train-only of mh-finetune)",
                  str("patterns that match names of trainable parameters, such as '*.query.*', or words of "
                      "mh-train --list trainable: ",

@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 
+#include "base/contention.h"
 #include "base/error.h"
 #include "base/json_types.h"
 #include "base/log.h"
@@ -259,9 +260,11 @@ int Trainer::run() {
   ProgressLine progress("train", end_, "updates");
   progress.set_num_done_at_start(state_.update);
   progress_log_->start();
+  ContentionWatch contention;
   bool is_running = state_.is_complete || finish_update();
   while (is_running && !is_finished()) {
     update();
+    contention.check(at::get_num_threads());
     progress.update(state_.update, progress_log_->progress_text());
     is_running = finish_update();
   }

@@ -117,6 +117,9 @@ void log_pruning(const Arguments& args, const HeadChoice& choice, model::Languag
                    head_counts_text(original_model, kind, side), " -> ", head_counts_text(pruned_model, kind, side)));
     }
   }
+  const auto layers = pruned_model.attention_layers();
+  if (std::all_of(layers.begin(), layers.end(), [](const auto* layer) { return layer->layer_spec().heads == 0; }))
+    log_warning("no attention layer has a head left, so no position reads another position");
   log_info(str("parameters ", with_commas(original_model.parameters().num_trainable_elements()), " -> ",
                with_commas(pruned_model.parameters().num_trainable_elements()), "; ", human_bytes(file_bytes)));
 }
