@@ -4,8 +4,8 @@
 
 #include <cstdlib>
 
+#include "base/error.h"
 #include "base/log.h"
-#include "base/text.h"
 
 namespace mh {
 

@@ -14,6 +14,7 @@
 #include "fixtures/within.h"
 
 using namespace mh;
+using segment_fixtures::amplification;
 using segment_fixtures::check_close;
 using segment_fixtures::hidden_states;
 using segment_fixtures::Model;
@@ -141,7 +142,7 @@ TEST_CASE("with any option of modern decoders, a folded model has the outputs of
     const Model full("decoder", "combiner = 'alphas'\n", c.toml);
     const auto folded = fold_model(full.config, *full.model);
     CHECK(folded.layer_names.size() == 3);
-    check_close(hidden_states(*folded.model), hidden_states(*full.model));
+    check_close(hidden_states(*folded.model), hidden_states(*full.model), amplification(*full.model));
   }
 }
 

@@ -28,6 +28,7 @@ using namespace mh::nn;
 using analysis::RemainingHeadsByLayer;
 using analysis::SideSelection;
 using layers::normal;
+using segment_fixtures::amplification;
 using segment_fixtures::check_close;
 using segment_fixtures::close;
 using segment_fixtures::hidden_states;
@@ -421,7 +422,7 @@ TEST_CASE("with any option of modern decoders, a model without some heads or gro
       const auto expected = masked_hidden_states(*full.model, remaining_heads);
       const auto pruned = analysis::prune_heads(full.config, *full.model, remaining_heads);
       CHECK(pruned.model->parameters().num_trainable_elements() < full.model->parameters().num_trainable_elements());
-      check_close(hidden_states(*pruned.model), expected);
+      check_close(hidden_states(*pruned.model), expected, amplification(*pruned.model));
     };
     const analysis::HeadSet heads = self_heads({{0, 1}, {0, 3}, {2, 0}});
     if (c.has_joint_heads) {

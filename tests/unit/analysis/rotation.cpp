@@ -213,7 +213,7 @@ TEST_CASE("with any option of modern decoders, swapping heads or groups within a
       CHECK_FALSE(are_restored());
       const auto states = segment_fixtures::hidden_states(*full.model);
       if (c.has_options_by_index) CHECK_FALSE(segment_fixtures::close(states[0], expected[0]));
-      else segment_fixtures::check_close(states, expected);
+      else segment_fixtures::check_close(states, expected, segment_fixtures::amplification(*full.model));
       swap_heads(parameters, pairs, options, "test");
       CHECK(are_restored());
       swap_heads(parameters, other_layer_pairs, options, "test");
