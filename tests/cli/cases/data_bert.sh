@@ -35,7 +35,7 @@ expect 0 "$scripts/squad" single 1.1 pieces dataset/dev-v1.1.json; expect_stderr
 expect 1 "$scripts/squad" new 1.1 pieces "$url"; expect_stderr "squad: train-v1.1.json: expected bytes 30288272; found"
 expect 2 "$scripts/squad" new 3 pieces; expect_stderr "expected the version 1.1 or 2.0; found 3"
 expect 1 "$scripts/squad" new 2.0 pieces dataset/dev-v1.1.json; expect_stderr 'expected version 2.0 of SQuAD; found "version": "1.1"'
-expect 1 "$scripts/squad" new 1.1 pieces dataset/none.json; expect_stderr "expected the JSON file dataset/none.json; found none"
+expect 1 "$scripts/squad" new 1.1 pieces dataset/none.json; expect_stderr "dataset/none.json: expected a JSON file of SQuAD; found no such file"
 head -c 100 dataset/dev-v1.1.json > cut.json
 expect 3 "$scripts/squad" new 1.1 pieces cut.json; expect_stderr "cut.json"
 [ -z "$(find new -type f)" ] || fail "expected no files after an error; found $(ls new)"

@@ -33,7 +33,6 @@ record 3 mh-eval bleu hyp bytes
 mh-prep vocab --type byte hyp > byte.vocab
 mh-prep lm --vocab byte.vocab hyp > hyp.mhs
 record 3 mh-eval bleu hyp hyp.mhs
-expect 3 mh-prep lm --vocab byte.vocab hyp.mhs -o x; expect_stderr "found a shard (.mhs)"
 printf 'fine\nbad\r\n' > crlf
 record 3 mh-eval bleu crlf hyp
 record 3 mh-eval bleu hyp missing
