@@ -141,7 +141,7 @@ def fixed_parts(message):
     in quotes, and the mark …, which replaces a longer text. Leaves out the text before "expected", which names the tool and the input, or
     the text before the message if it does not contain this word."""
     values = r"'[^']*'|\"[^\"]*\"|\S*[\d/]\S*|\S*\w\.\w\S*|…"
-    parts = re.split(values, message[message.find("expected"):] if "expected" in message else message.split("error: ")[-1])
+    parts = re.split(values, message[message.find("expected"):] if "expected" in message else re.split("error: |warning: ", message)[-1])
     return [part for part in (part.strip(" :;,.()[]") for part in parts) if re.search(r"[a-z]", part)]
 
 

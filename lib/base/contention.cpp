@@ -24,10 +24,11 @@ int64_t count_interruptions() {
 
 std::string contention_warning(double seconds, int64_t num_interruptions, int num_threads) {
   if (num_threads < 2 || static_cast<double>(num_interruptions) <= kMaxInterruptions * seconds * num_threads) return "";
-  return str("other programs use the cores: the system interrupted ", num_threads, " threads ",
-             static_cast<int64_t>(static_cast<double>(num_interruptions) / seconds),
-             " times a second, and the other threads spin meanwhile; set OMP_WAIT_POLICY=passive in the environment, or "
-             "--threads 1");
+  return str(
+      "other programs use the cores: the system interrupted ", num_threads, " threads ",
+      static_cast<int64_t>(static_cast<double>(num_interruptions) / seconds),
+      " times a second, and the other threads spin meanwhile; set OMP_WAIT_POLICY=passive in the environment, or "
+      "--threads 1");
 }
 
 ContentionWatch::ContentionWatch() : num_interruptions_(count_interruptions()) {

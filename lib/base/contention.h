@@ -1,5 +1,5 @@
-// Warns if other programs use the cores of the threads of OpenMP. Threads of OpenMP spin while they wait for each other,
-// so if the system interrupts one thread for another program, the others spin until it runs again.
+// Warns if other programs use the cores of the threads of OpenMP. Threads of OpenMP spin while they wait for each
+// other, so if the system interrupts one thread for another program, the others spin until it runs again.
 #pragma once
 
 #include <chrono>

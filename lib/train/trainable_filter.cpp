@@ -29,9 +29,7 @@ bool selects(const std::string& entry, const nn::Parameter& p) {
 const std::vector<TrainableWord>& trainable_words() {
   using nn::HeadRole;
   static const std::vector<TrainableWord> words{
-      {"head",
-       "The task head of an encoder (model.bert.head) and its pooler.",
-       {}},
+      {"head", "The task head of an encoder (model.bert.head) and its pooler.", {}},
       {"attention",
        "All parameters of attention layers.",
        {HeadRole::projection, HeadRole::output, HeadRole::gate, HeadRole::mixing, HeadRole::stage}},
