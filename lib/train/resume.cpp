@@ -47,7 +47,7 @@ bool depends_on_length(const RunConfig& run) {
           run.regularisers.any_depends_on_fraction());
 }
 
-void require_same_run(const RunConfig& run, const std::string& stored_toml, const std::string& file) {
+bool require_same_run(const RunConfig& run, const std::string& stored_toml, const std::string& file) {
   const RunConfig old_run = read_stored_config(
       file, str(file, " is damaged or was edited; restore the file, or start a new run with another --out"), [&] {
         Config old_config;
@@ -74,6 +74,7 @@ void require_same_run(const RunConfig& run, const std::string& stored_toml, cons
         to_string(run.train.length) +
         ", but completed updates followed the old schedule; to keep the old schedule, set train.schedule.length=" +
         to_string(old_run.train.length));
+  return !allowed_changes.empty();
 }
 
 void check_restored_state(TrainState& state, const TrainOptions& options, const ScheduleLengths& lengths, int64_t end) {

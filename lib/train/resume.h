@@ -18,9 +18,9 @@ bool depends_on_length(const RunConfig& run);
 // Compares the configuration `run` with `stored_toml`, the configuration of the run to resume. `file`: name of the file
 // that contains `stored_toml`, for messages. A key is changeable if describe() marks it with .changeable(), or, in a
 // run without a validation set, with .fixed_with_validation_set() (base/fields.h). Throws Error(usage) if another key
-// differs, and Error(input) if `stored_toml` is invalid. Logs the differences in changeable keys, and warns if a new
-// train.length changes the schedule (depends_on_length()).
-void require_same_run(const RunConfig& run, const std::string& stored_toml, const std::string& file);
+// differs, and Error(input) if `stored_toml` is invalid. Logs the differences in changeable keys, warns if a new
+// train.length changes the schedule (depends_on_length()), and returns whether a changeable key differs.
+bool require_same_run(const RunConfig& run, const std::string& stored_toml, const std::string& file);
 
 // Checks the restored state of a run that ends after `end` updates. Throws Error(usage) if more than `end` updates are
 // completed. Warns if an uninterrupted run would compute the remaining updates differently, because of another

@@ -109,8 +109,9 @@ void Trainer::open_folder(const std::string& folder, bool resume, const WarmStar
   // Examples have no perplexity, since their loss may be a squared error or the sum of two losses.
   const bool logs_perplexity = config_.task().traits().has_perplexity;
   progress_log_ = std::make_unique<ProgressLog>(*folder_, state_, *batches_, *optimizer_, logs_perplexity);
+  bool has_changed_keys = false;
   if (state != nullptr) {
-    require_same_run(config_, state->metadata_entry(io::kConfigKey), state->name());
+    has_changed_keys = require_same_run(config_, state->metadata_entry(io::kConfigKey), state->name());
     checkpointer_->load_state(*state, config_.model.model.width);
     text::require_vocabularies(data_.train_shards[0]->header(), data_.train_shards[0]->name(),
                                text::tokenizers_of(*state), state->name());
@@ -129,7 +130,11 @@ void Trainer::open_folder(const std::string& folder, bool resume, const WarmStar
     save_state("start");
   }
   // Writes config.toml and log.jsonl after all checks, so that a resume that fails a check leaves both files unchanged.
-  write_file_atomically(folder_->file("config.toml"), toml_);
+  // A finished run has no update to which a changed key could apply, so its config.toml stays as well.
+  if (state == nullptr || !state_.is_complete || !is_finished())
+    write_file_atomically(folder_->file("config.toml"), toml_);
+  else if (has_changed_keys)
+    log_warning("the run is finished, so the changed keys have no effect, and config.toml is not rewritten");
   folder_->rewind_log(resume ? state_.update : -1, state_.is_complete);
   // A killed run may have saved a state that no longer retains a checkpoint, and not yet deleted this checkpoint.
   if (config_.train.checkpoint.retain_by == "best" && !state_.selection.retained_scores.empty())

@@ -38,6 +38,10 @@ check_killed_run 0.6 head-rotation mh-train --threads 1 --config c.toml --train 
 [ "$(ls killed/checkpoints | wc -l)" -eq 2 ] || fail "expected two retained checkpoints, as checkpoint.retain = 2 sets"
 expect 0 mh-train --threads 1 --resume --out whole
 expect_stderr "the run is finished"
+cp whole/config.toml finished.toml
+expect 0 mh-train --threads 1 --resume --out whole --set train.lr=0.5
+expect_stderr "the run is finished, so the changed keys have no effect"
+cmp whole/config.toml finished.toml
 expect 0 mh-train --threads 1 --resume --out whole --set train.length=410u
 expect_stderr "changed by this resume: train.length"
 [ -z "$(find killed -name '*.part*')" ] || fail "expected no partial file; found one"
