@@ -196,9 +196,12 @@ void Config::check_all_known() const {
     const auto first_below = known_keys_.lower_bound(key + ".");
     if (value.text == kEmptyTable && first_below != known_keys_.end() && first_below->rfind(key + ".", 0) == 0)
       continue;
-    refuse_usage(
-        value.origin, "a known key", "unknown key '" + key + "'",
-        nearest_word(key, known_keys).empty() ? "mh-train --list keys lists all keys" : did_you_mean(key, known_keys));
+    std::string advice = did_you_mean(key, known_keys);
+    if (const std::string known_key = key_of_foreign_name(key.substr(key.rfind('.') + 1));
+        advice.empty() && known_keys_.count(known_key) > 0)
+      advice = "did you mean '" + known_key + "'?";
+    refuse_usage(value.origin, "a known key", "unknown key '" + key + "'",
+                 advice.empty() ? "mh-train --list keys lists all keys" : advice);
   }
 }
 

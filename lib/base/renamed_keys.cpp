@@ -183,6 +183,29 @@ std::vector<Assignment> convert_renamed(const Assignment& assignment, const std:
   return {assignment};
 }
 
+std::string key_of_foreign_name(const std::string& name) {
+  static const std::map<std::string, std::string> keys{{"learning_rate", "train.lr"},
+                                                       {"batch_size", "train.batch.rows"},
+                                                       {"max_tokens", "train.batch.tokens"},
+                                                       {"max_steps", "train.length"},
+                                                       {"max_update", "train.length"},
+                                                       {"epochs", "train.length"},
+                                                       {"num_train_epochs", "train.length"},
+                                                       {"warmup_steps", "train.schedule.warmup"},
+                                                       {"warmup_updates", "train.schedule.warmup"},
+                                                       {"max_grad_norm", "train.optimizer.clip_norm"},
+                                                       {"hidden_size", "model.width"},
+                                                       {"d_model", "model.width"},
+                                                       {"num_hidden_layers", "model.layers"},
+                                                       {"num_layers", "model.layers"},
+                                                       {"intermediate_size", "model.ffn_dim"},
+                                                       {"num_attention_heads", "attention.heads"},
+                                                       {"num_heads", "attention.heads"},
+                                                       {"num_key_value_heads", "attention.key_value_heads"}};
+  const auto it = keys.find(name);
+  return it == keys.end() ? "" : it->second;
+}
+
 std::string new_option_name(const std::string& option) {
   static const std::map<std::string, std::string> new_names{{"--block", "--sequence-length"},
                                                             {"--missing-share", "--missing-fraction"}};

@@ -26,6 +26,10 @@ using FindValue = std::function<std::string(const std::string& key)>;
 std::vector<Assignment> convert_renamed(const Assignment& assignment, const std::string& origin,
                                         const FindValue& find_value);
 
+// Returns the key of the setting that transformers, PyTorch or fairseq call `name`, such as "train.lr" for
+// "learning_rate"; "" for all other names. Configurations with such a name are refused, and the error names the key.
+std::string key_of_foreign_name(const std::string& name);
+
 // Returns the name in this version of an option of the command line that was renamed, such as "--missing-fraction" for
 // "--missing-share"; "" for all other options.
 std::string new_option_name(const std::string& option);

@@ -614,6 +614,20 @@ TEST_CASE("numbers, sizes in bytes and durations in seconds are formatted for me
   CHECK(human_seconds(11100) == "3h05m");
 }
 
+TEST_CASE("an unknown key with the name of another program has the project's key in its error") {
+  struct Options {
+    double lr = 1;
+    void describe(Fields& f) { f.field("lr", lr, "peak learning rate"); }
+  };
+  CHECK(message([] {
+          Config config;
+          config.load_text("[train]\nlearning_rate = 0.1\n", "a.toml");
+          Options options;
+          config.read("train", options);
+          config.check_all_known();
+        }) == "2: a.toml:2: expected a known key; found unknown key 'train.learning_rate'; did you mean 'train.lr'?");
+}
+
 TEST_CASE("an empty configuration section is an unknown key until a struct reads it") {
   struct Options {
     int64_t a = 1;
