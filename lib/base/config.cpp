@@ -196,12 +196,10 @@ void Config::check_all_known() const {
     const auto first_below = known_keys_.lower_bound(key + ".");
     if (value.text == kEmptyTable && first_below != known_keys_.end() && first_below->rfind(key + ".", 0) == 0)
       continue;
-    std::string advice = did_you_mean(key, known_keys);
-    if (const std::string known_key = key_of_foreign_name(key.substr(key.rfind('.') + 1));
-        advice.empty() && known_keys_.count(known_key) > 0)
-      advice = "did you mean '" + known_key + "'?";
-    refuse_usage(value.origin, "a known key", "unknown key '" + key + "'",
-                 advice.empty() ? "mh-train --list keys lists all keys" : advice);
+    const std::string foreign_key = key_of_foreign_name(key.substr(key.rfind('.') + 1));
+    refuse_usage(
+        value.origin, "a known key", "unknown key '" + key + "'",
+        did_you_mean(foreign_key.empty() ? key : foreign_key, known_keys, "mh-train --list keys lists all keys"));
   }
 }
 
