@@ -13,8 +13,8 @@
 // (32, span + 16), or two in the backward pass, in fp32, and the sums of outputs or of gradients. The soft cap, the
 // position bias and the sink are applied to one query at a time, in the tile; a soft cap adds its derivatives for one
 // query, span + 16 floats, to the scratch memory of the backward pass. For 512 positions of size 64, and an L2 cache of
-// at least 512 KiB, so that one span has all keys, the scratch memory of the forward pass takes 338 KiB with products
-// in fp32 and 210 KiB with products in bf16, and the scratch memory of the backward pass 936 KiB and 748 KiB.
+// at least 512 KiB, so that one span has all keys, the scratch memory of the forward pass takes 342 KiB with products
+// in fp32 and 210 KiB with products in bf16, and the scratch memory of the backward pass 944 KiB and 748 KiB.
 //
 // The decode kernel, for at most kMaxDecodeQueries queries without a gradient, computes one query after another and
 // reads keys and values in place: first the logits of all keys, each with one vector of 16 partial sums, with a

@@ -13,15 +13,6 @@ namespace mh::kernels {
 // Returns n rounded up to a multiple of 16.
 MH_INLINE int64_t pad_to_lanes(int64_t n) { return round_up(n, lanes); }
 
-// Sets lanes `count` … 15 of v to `padding`.
-MH_INLINE void replace_tail(int64_t count, float padding, Floats& v) {
-  if (count >= lanes) return;
-  constexpr Ints lane{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  Floats padding_lanes;
-  fill(padding_lanes, padding);
-  v = lane < static_cast<int32_t>(count) ? v : padding_lanes;
-}
-
 // Replaces the first `num_visible` logits of s (width) by exp(s - maximum), and the other logits, which belong to
 // masked keys, by 0. Returns the sum of the exponentials.
 MH_INLINE float exponentiate_row(float* s, int64_t num_visible, int64_t width, float maximum) {
@@ -48,7 +39,7 @@ MH_INLINE float max_visible_logit(const float* s, int64_t num_visible) {
     Floats v;
     load(s + i, v);
     replace_tail(num_visible - i, -INFINITY, v);
-    max_lanes = v > max_lanes ? v : max_lanes;
+    max_lanes = select(v > max_lanes, v, max_lanes);
   }
   return max_of(max_lanes);
 }

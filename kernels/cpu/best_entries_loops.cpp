@@ -23,7 +23,7 @@ void BestEntriesLoops<L>::block_maxima(const float* x, int64_t num_blocks, float
     for (int64_t i = lanes; i < block_size; i += lanes) {
       Floats v;
       load(x + b * block_size + i, v);
-      max_lanes = v > max_lanes ? v : max_lanes;
+      max_lanes = select(v > max_lanes, v, max_lanes);
     }
     maxima[b] = max_of(max_lanes);
   }

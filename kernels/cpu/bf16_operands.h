@@ -15,10 +15,15 @@ constexpr int64_t kGemmColumns = 64;  // columns of a panel of a right operand
 
 // Loads the first `count` elements, at most 16, into the lower halves of 32-bit words; the other words become zero.
 MH_INLINE void load_words(const uint16_t* from, int64_t count, Words& to) {
-  HalfWords h{};
-  if (count >= lanes) std::memcpy(&h, from, sizeof h);
-  else std::memcpy(&h, from, static_cast<size_t>(count) * sizeof(uint16_t));
-  to = __builtin_convertvector(h, Words);
+  HalfWords h;
+  if (count >= lanes) {
+    load_vector(from, h);
+  } else {
+    uint16_t elements[lanes] = {};
+    std::memcpy(elements, from, static_cast<size_t>(count) * sizeof(uint16_t));
+    load_vector(elements, h);
+  }
+  convert(h, to);
 }
 
 // Copies `from` (rows, size), with row r at `from + r * row_stride`, to a left operand `to` (padded_rows, padded size),
@@ -43,7 +48,7 @@ MH_INLINE void interleave_rows(const uint16_t* from, int64_t row_stride, int64_t
       if (r + 1 < rows) load_words(from + (r + 1) * row_stride + i, size - i, high);
       low |= high << 16;
       const int64_t first = i / kGemmColumns * kGemmColumns, columns = std::min(kGemmColumns, padded_size - first);
-      std::memcpy(to + first * padded_rows + r * columns + 2 * (i - first), &low, sizeof low);
+      store_vector(low, to + first * padded_rows + r * columns + 2 * (i - first));
     }
 }
 
@@ -102,8 +107,9 @@ MH_INLINE void round_tile(const float* tile, int64_t row_stride, int64_t rows, c
     for (int64_t j = 0; j < kGemmColumns; j += lanes) {
       Words w;
       round_lanes(tile, row_stride, visible_end, i, j, w);
-      const HalfWords h = __builtin_convertvector(w, HalfWords);
-      std::memcpy(to + i * kGemmColumns + j, &h, sizeof h);
+      HalfWords h;
+      convert(w, h);
+      store_vector(h, to + i * kGemmColumns + j);
     }
 }
 
@@ -122,11 +128,19 @@ MH_INLINE void transpose_tile(const float* tile, int64_t row_stride, int64_t row
           round_lanes(tile, row_stride, visible_end, first + i, j, low),
               round_lanes(tile, row_stride, visible_end, first + i + 1, j, high);
         low |= high << 16;
-        std::memcpy(&pairs[i / 2], &low, sizeof low);
+        copy_bits(low, pairs[i / 2]);
       }
       transpose(pairs);
-      for (int64_t x = 0; x < lanes; ++x)
-        std::memcpy(to + (j + x) * rows + first, &pairs[x], static_cast<size_t>(count) * sizeof(uint16_t));
+      for (int64_t x = 0; x < lanes; ++x) {
+        uint16_t* row = to + (j + x) * rows + first;
+        if (count == 2 * lanes) {
+          store_vector(pairs[x], row);
+        } else {
+          uint16_t elements[2 * lanes];
+          store_vector(pairs[x], elements);
+          std::memcpy(row, elements, static_cast<size_t>(count) * sizeof(uint16_t));
+        }
+      }
     }
 }
 

@@ -70,7 +70,8 @@ class Fp32Products {
   static MH_INLINE int64_t padded_num_keys(const AttentionParams& params) { return pad_to_lanes(params.keys); }
   // Returns the number of floats that the packed operands take from the scratch memory.
   static MH_INLINE int64_t scratch_floats(const AttentionParams& params, bool backward) {
-    return ((backward ? 3 : 2) * padded_num_keys(params) + (backward ? 2 : 1) * kBlockQueries) * params.key_size;
+    const int64_t n = padded_num_keys(params), transposed = backward ? 2 : 1;
+    return (n + transposed * transposed_stride(n) + (backward ? 2 : 1) * kBlockQueries) * params.key_size;
   }
   // Returns the block of queries from query `first` on, and the keys of `span` that the block sees.
   static MH_INLINE QueryBlock query_block_at(const AttentionParams& params, int64_t first, const KeySpan& span) {
@@ -81,10 +82,11 @@ class Fp32Products {
   MH_INLINE Fp32Products(const AttentionParams& params, bool backward, int64_t row_stride, Matrix<const T> k,
                          Matrix<const T> v, ScratchAllocator& allocator)
       : d_(params.key_size), padded_keys_(padded_num_keys(params)), row_stride_(row_stride), scale_(params.scale) {
-    row_major_kv_ = allocator.allocate(padded_keys_ * d_), transposed_k_ = allocator.allocate(padded_keys_ * d_),
+    const auto allocate_transposed = [&] { return allocator.allocate(transposed_stride(padded_keys_) * d_); };
+    row_major_kv_ = allocator.allocate(padded_keys_ * d_), transposed_k_ = allocate_transposed(),
     packed_q_ = allocator.allocate(kBlockQueries * d_);
     if (backward) {
-      transposed_v_ = allocator.allocate(padded_keys_ * d_), packed_dout_ = allocator.allocate(kBlockQueries * d_);
+      transposed_v_ = allocate_transposed(), packed_dout_ = allocator.allocate(kBlockQueries * d_);
       pack_fp32(v, params.keys, padded_keys_, d_, 1.0F, row_major_kv_);
       transpose_keys(row_major_kv_, transposed_v_);
     }
@@ -112,7 +114,7 @@ class Fp32Products {
   // Computes the logits s (block, row_stride) = scale * Q Kᵀ.
   MH_INLINE void compute_logits(const QueryBlock& block, float* s) const {
     matmul<RegisterTile, false>(block.padded_m, block.num_keys(), d_, {packed_q_, d_, 1},
-                                {transposed_k_ + block.key_begin, padded_keys_}, {s, row_stride_});
+                                transposed_keys(transposed_k_, block), {s, row_stride_});
   }
   // Computes `sums` (block, size) += P V.
   MH_INLINE void accumulate_out(const QueryBlock& block, const float* p, float* sums) const {
@@ -121,7 +123,7 @@ class Fp32Products {
   // Computes dp (block, row_stride) = dO Vᵀ.
   MH_INLINE void compute_dp(const QueryBlock& block, float* dp) const {
     matmul<RegisterTile, false>(block.padded_m, block.num_keys(), d_, {packed_dout_, d_, 1},
-                                {transposed_v_ + block.key_begin, padded_keys_}, {dp, row_stride_});
+                                transposed_keys(transposed_v_, block), {dp, row_stride_});
   }
   // Computes `sums` (block, size) += dS K.
   MH_INLINE void accumulate_dq(const QueryBlock& block, const float* ds, float* sums) const {
@@ -136,6 +138,12 @@ class Fp32Products {
   }
 
  private:
+  // Returns the row stride of transposed keys. One cache line more than the keys: with a stride that is a power of two,
+  // the column panels that products read would have all their rows in a few sets of the cache.
+  static MH_INLINE int64_t transposed_stride(int64_t padded_keys) { return padded_keys + lanes; }
+  MH_INLINE Matrix<const float> transposed_keys(const float* transposed, const QueryBlock& block) const {
+    return {transposed + block.key_begin, transposed_stride(padded_keys_)};
+  }
   // Computes `to` (size, keys) = fromᵀ, for `from` (keys, size).
   MH_INLINE void transpose_keys(const float* from, float* to) const {
     for (int64_t r = 0; r < padded_keys_; r += lanes)
@@ -143,7 +151,7 @@ class Fp32Products {
         Floats rows[lanes];
         for (int64_t j = 0; j < lanes; ++j) load(from + (r + j) * d_ + i, rows[j]);
         transpose(rows);
-        for (int64_t j = 0; j < lanes; ++j) store(rows[j], to + (i + j) * padded_keys_ + r);
+        for (int64_t j = 0; j < lanes; ++j) store(rows[j], to + (i + j) * transposed_stride(padded_keys_) + r);
       }
   }
   MH_INLINE void add_product(const QueryBlock& block, const float* tile, float* sums) const {
@@ -158,8 +166,8 @@ class Fp32Products {
 
   int64_t d_, padded_keys_, row_stride_;
   float scale_;
-  // row_major_kv_ (keys, size): values in the forward pass, keys in the backward pass. transposed_k_ (size, keys).
-  // transposed_v_ (size, keys): only in the backward pass.
+  // row_major_kv_ (keys, size): values in the forward pass, keys in the backward pass. transposed_k_ (size, keys),
+  // with row stride transposed_stride(). transposed_v_, likewise: only in the backward pass.
   float *row_major_kv_, *transposed_k_, *transposed_v_ = nullptr;
   float *packed_q_, *packed_dout_ = nullptr;  // (block, size): scaled queries; dO, in the backward pass
 };

@@ -29,7 +29,7 @@ MH_INLINE void compute_row(const CrossEntropyParams& params, T* x, int64_t targe
     for (; i < end; i += lanes) {
       Floats v;
       load(x + i, v);
-      max_lanes = v > max_lanes ? v : max_lanes;
+      max_lanes = select(v > max_lanes, v, max_lanes);
       if constexpr (has_smoothing) sums += v;
     }
     if constexpr (has_smoothing) logit_sum += sum_of(sums);

@@ -10,30 +10,32 @@ namespace mh::kernels {
 constexpr int kDropoutGroupSize =
     4 * lanes;  // elements of a group: the four random words of each of 16 Philox counters
 
-using Longs = uint64_t __attribute__((vector_size(64)));
+using Longs = Vector<uint64_t, lanes / 2>;
 
 // Computes the low and high 32-bit halves of the 64-bit product `factor` * x of each lane. The even and the odd lanes
 // are multiplied separately, since a 64-bit lane holds one product.
 MH_INLINE void multiply(uint64_t factor, const Words& x, Words& low, Words& high) {
   constexpr uint64_t low_mask = 0xFFFFFFFF;
   Longs pairs, result;
-  std::memcpy(&pairs, &x, sizeof pairs);
+  copy_bits(x, pairs);
   Longs even = (pairs & low_mask) * factor, odd = (pairs >> 32) * factor;
   result = (even & low_mask) | (odd << 32);
-  std::memcpy(&low, &result, sizeof low);
+  copy_bits(result, low);
   result = (even >> 32) | (odd & ~low_mask);
-  std::memcpy(&high, &result, sizeof high);
+  copy_bits(result, high);
 }
 
 // Computes `dropout_mask` (kDropoutGroupSize) of elements 4 * block … 4 * block + kDropoutGroupSize - 1 of the random
 // stream, which take the random words of 16 Philox counters, from counter `block` on.
 MH_INLINE void dropout_mask_group(const DropoutParams& params, uint64_t block, float* dropout_mask) {
-  Words c0, c1, c2 = params.site - Words{}, c3 = params.update - Words{};
-  for (int i = 0; i < lanes; ++i) {
-    uint64_t b = block + static_cast<uint64_t>(i);
-    c0[i] = static_cast<uint32_t>(b);
-    c1[i] = static_cast<uint32_t>(b >> 32);
-  }
+  Ints lane;
+  load_vector(kLaneNumbers, lane);
+  Words c0;
+  copy_bits(lane, c0);
+  const auto block_low = static_cast<uint32_t>(block), block_high = static_cast<uint32_t>(block >> 32);
+  c0 = c0 + block_low;
+  Words c1 = select(c0 < block_low, Words{} + (block_high + 1), Words{} + block_high);  // carry of c0
+  Words c2 = params.site - Words{}, c3 = params.update - Words{};
   uint32_t k0 = params.key[0], k1 = params.key[1];
   for (int round = 0; round < 10; ++round) {
     Words a_low, a_high, b_low, b_high;
@@ -55,14 +57,14 @@ MH_INLINE void dropout_mask_group(const DropoutParams& params, uint64_t block, f
   Floats scale;
   fill(scale, params.scale);
   for (int i = 0; i < 4; ++i) {
-    Floats factors = (words[i] >> 8) >= params.threshold ? scale : Floats{};
+    const Floats factors = select((words[i] >> 8) >= params.threshold, scale, Floats{});
     store(factors, dropout_mask + i * lanes);
   }
 }
 
 // Return x times its dropout factor `dropout_mask` (scale or 0). A dropped infinity or NaN becomes 0.
 MH_INLINE Floats apply_dropout_mask(const Floats& dropout_mask, const Floats& x) {
-  return dropout_mask == 0.0F ? Floats{} : x * dropout_mask;
+  return select(dropout_mask == 0.0F, Floats{}, x * dropout_mask);
 }
 MH_INLINE float apply_dropout_mask(float dropout_mask, float x) {
   return dropout_mask == 0.0F ? 0.0F : x * dropout_mask;

@@ -10,10 +10,10 @@ namespace {
 
 // Computes σ(v) and its derivative, σ(v) σ(-v), from exp(-|v|).
 MH_INLINE void sigmoid(const Floats& v, Floats& value, Floats& slope) {
-  Floats e = v < 0.0F ? v : -v;
+  Floats e = select(v < 0.0F, v, -v);
   exp_or_zero(e);
   const Floats inverse = 1.0F / (1.0F + e);
-  value = v < 0.0F ? e * inverse : inverse;
+  value = select(v < 0.0F, e * inverse, inverse);
   slope = e * inverse * inverse;
 }
 
@@ -23,7 +23,7 @@ MH_INLINE void sigmoid(const Floats& v, Floats& value, Floats& slope) {
 // p is the polynomial of degree 8 with the smallest relative error in 0 <= |x| <= 13.3, 2.5e-8. For larger |x| both
 // results are 0.
 MH_INLINE void normal_distribution(const Floats& x, Floats& tail, Floats& density) {
-  const Floats magnitude = x < 0.0F ? -x : x;
+  const Floats magnitude = select(x < 0.0F, -x, x);
   Floats e = x * x * -0.5F;
   exp_or_zero(e);
   const Floats t = 1.0F / (1.0F + 0.34F * magnitude);
@@ -49,13 +49,13 @@ MH_INLINE void activate(const Floats& x, Floats& value, Floats& slope) {
   if constexpr (kind == Activation::none) {
     value = x, slope = ones;
   } else if constexpr (kind == Activation::relu) {
-    value = x < 0.0F ? zeros : x;
-    slope = x > 0.0F ? ones : zeros;
+    value = select(x < 0.0F, zeros, x);
+    slope = select(x > 0.0F, ones, zeros);
   } else if constexpr (kind == Activation::gelu) {
     Floats tail, density;
     normal_distribution(x, tail, density);
-    value = x < 0.0F ? x * tail : x - x * tail;
-    slope = (x < 0.0F ? tail : 1.0F - tail) + x * density;
+    value = select(x < 0.0F, x * tail, x - x * tail);
+    slope = select(x < 0.0F, tail, 1.0F - tail) + x * density;
   } else if constexpr (kind == Activation::gelu_tanh) {
     // (1 + tanh(u)) / 2 = σ(2u), with 2u = x (a + b x²)
     constexpr float a = 1.595769122F, b = 7.135481627e-2F;

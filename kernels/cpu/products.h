@@ -20,6 +20,7 @@ struct Tile4x1 {
 template <int rows, int num_vectors, bool add>
 MH_INLINE void matmul_tile(int64_t k, StridedMatrix a, Matrix<const float> b, Matrix<float> c) {
   Floats sum[rows][num_vectors];
+  MH_UNROLL
   for (int i = 0; i < rows; ++i)
     for (int v = 0; v < num_vectors; ++v) {
       if constexpr (add) load(c.data + i * c.row_stride + v * lanes, sum[i][v]);
@@ -33,6 +34,7 @@ MH_INLINE void matmul_tile(int64_t k, StridedMatrix a, Matrix<const float> b, Ma
       for (int v = 0; v < num_vectors; ++v) sum[i][v] += left * right[v];
     }
   }
+  MH_UNROLL
   for (int i = 0; i < rows; ++i)
     for (int v = 0; v < num_vectors; ++v) store(sum[i][v], c.data + i * c.row_stride + v * lanes);
 }

@@ -13,7 +13,7 @@ MH_INLINE void sigsoftmax_logits(float* s, int64_t count, float* slope) {
   for (int64_t i = 0; i < count; i += lanes) {
     Floats a;
     load(s + i, a);
-    Floats z = a < 0.0F ? a : -a;  // -|a|
+    Floats z = select(a < 0.0F, a, -a);  // -|a|
     exp_nonpositive(z);
     // log(1 + z) = 2 artanh(w) for w = z / (2 + z), by the power series of artanh(w) / w in w² <= 1/9.
     const Floats w = z / (z + 2.0F), w2 = w * w;
@@ -24,11 +24,11 @@ MH_INLINE void sigsoftmax_logits(float* s, int64_t count, float* slope) {
     series = series * w2 + 1.0F / 5;
     series = series * w2 + 1.0F / 3;
     series = series * w2 + 1.0F;
-    const Floats positive_part = a < 0.0F ? Floats{} : a;
+    const Floats positive_part = select(a < 0.0F, Floats{}, a);
     const Floats t = 2.0F * a - (positive_part + 2.0F * w * series);
     store(t, s + i);
     if (slope == nullptr) continue;
-    const Floats sigmoid = (a < 0.0F ? z : Floats{} + 1.0F) / (z + 1.0F), derivative = 2.0F - sigmoid;
+    const Floats sigmoid = select(a < 0.0F, z, Floats{} + 1.0F) / (z + 1.0F), derivative = 2.0F - sigmoid;
     store(derivative, slope + i);
   }
 }

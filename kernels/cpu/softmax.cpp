@@ -11,22 +11,25 @@ namespace {
 
 constexpr float infinity = __builtin_inff();
 
-using Bytes = uint8_t __attribute__((vector_size(16)));
+using Bytes = Vector<uint8_t, lanes>;
 
 // Loads the first `count` numbers from `from`, at most 16; the other lanes become `padding`.
 MH_INLINE void load_padded(const float* from, int64_t count, float padding, Floats& to) {
   if (count >= lanes) return load(from, to);
-  fill(to, padding);
-  std::memcpy(&to, from, static_cast<size_t>(count) * sizeof(float));
+  load_partial(from, count, to);
+  replace_tail(count, padding, to);
 }
 // Sets to -inf the lanes of x that are not allowed, and all lanes from lane `count` on.
 MH_INLINE void mask_lanes(const bool* is_allowed, int64_t count, Floats& x) {
-  Bytes b{};
-  std::memcpy(&b, is_allowed, static_cast<size_t>(count < lanes ? count : lanes));
-  Ints allowed_lanes = __builtin_convertvector(b, Ints);
+  uint8_t bytes[lanes] = {};
+  std::memcpy(bytes, is_allowed, static_cast<size_t>(count < lanes ? count : lanes));
+  Bytes b;
+  load_vector(bytes, b);
+  Ints allowed_lanes;
+  convert(b, allowed_lanes);
   Floats neg_infinity;
   fill(neg_infinity, -infinity);
-  x = allowed_lanes != 0 ? x : neg_infinity;
+  x = select(allowed_lanes != 0, x, neg_infinity);
 }
 
 // Returns the index after the last entry of x (n) that is not zero; 0 if all are zero.
@@ -43,8 +46,8 @@ MH_INLINE int64_t nonzero_end(const T* x, int64_t n) {
 // Splits the exponential of Sigsoftmax, exp(a) σ(a) = exp(exponent) / (1 + e), into `exponent`, which is a if a >= 0
 // and 2a otherwise, and e = exp(-|a|). `exponent` exceeds ln(exp(a) σ(a)) by at most ln 2.
 MH_INLINE void sigmoid_parts(const Floats& a, Floats& exponent, Floats& e) {
-  exponent = a >= 0 ? a : a + a;
-  e = a >= 0 ? -a : a;
+  exponent = select(a >= 0, a, a + a);
+  e = select(a >= 0, -a, a);
   exp_or_zero(e);
 }
 
@@ -59,8 +62,8 @@ MH_INLINE void forward_row(const float* a, const bool* is_allowed, float* p, int
     Floats x;
     load_padded(a + s, n - s, -infinity, x);
     if (is_allowed != nullptr) mask_lanes(is_allowed + s, n - s, x);
-    if constexpr (kind == SoftmaxKind::sigsoftmax) x = x >= 0 ? x : x + x;
-    max_lanes = x > max_lanes ? x : max_lanes;
+    if constexpr (kind == SoftmaxKind::sigsoftmax) x = select(x >= 0, x, x + x);
+    max_lanes = select(x > max_lanes, x, max_lanes);
   }
   const float row_max = max_of(max_lanes);
   Floats sums{};
@@ -119,7 +122,7 @@ MH_INLINE void backward_row(const float* a, const float* p, const float* dp, flo
       load_padded(a + s, n - s, 0, l);
       sigmoid_parts(l, exponent, e);
       fill(ones, 1);
-      g = g * (1.0F + (l >= 0 ? e : ones) / (1.0F + e));
+      g = g * (1.0F + select(l >= 0, e, ones) / (1.0F + e));
     }
     store_partial(g, n - s, da + s);
   }

@@ -61,8 +61,7 @@ void SumNormLoops<L, Y>::forward(const SumNormParams& params, const SumNormTenso
       Floats a;
       load_partial(sum_row + i, size - i, a);
       a = a - row_mean;
-      if (size - i < lanes)
-        for (int64_t j = size - i; j < lanes; ++j) a[j] = 0;
+      replace_tail(size - i, 0, a);
       squares += a * a;
     }
     const float inv_stddev = 1 / std::sqrt(sum_of(squares) / static_cast<float>(size) + params.epsilon);

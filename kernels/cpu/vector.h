@@ -1,4 +1,4 @@
-// Vectors of 16 lanes. The compiler splits them into registers of the instruction set, so the same source serves
+// Vectors of 16 lanes, in as many registers as the instruction set needs (cpu/registers.h), so the same source serves
 // AVX-512, AVX2 and the baseline. Sources that are compiled without fused multiply-add (kernels/meson.build) give the
 // same bits with all instruction sets.
 #pragma once
@@ -6,44 +6,47 @@
 #include <cstdint>
 #include <cstring>
 
-#define MH_INLINE inline __attribute__((always_inline))
+#include "cpu/registers.h"
 
 namespace mh::kernels {
 
-using Floats = float __attribute__((vector_size(64)));
-using Ints = int32_t __attribute__((vector_size(64)));
-using Words = uint32_t __attribute__((vector_size(64)));
-using HalfWords = uint16_t __attribute__((vector_size(32)));
 constexpr int lanes = 16;
+using Floats = Vector<float, lanes>;
+using Ints = Vector<int32_t, lanes>;
+using Words = Vector<uint32_t, lanes>;
+using HalfWords = Vector<uint16_t, lanes>;
 
 // Load and store 16 elements. Declared MH_INLINE, since each SIMD level (cpu/simd.h) needs a copy for its instruction
 // set.
-MH_INLINE void load(const float* from, Floats& to) { std::memcpy(&to, from, sizeof to); }
-MH_INLINE void store(const Floats& from, float* to) { std::memcpy(to, &from, sizeof from); }
+MH_INLINE void load(const float* from, Floats& to) { load_vector(from, to); }
+MH_INLINE void store(const Floats& from, float* to) { store_vector(from, to); }
 
 // A bf16 number is the upper half of an fp32 number.
 MH_INLINE void load(const uint16_t* from, Floats& to) {
   HalfWords h;
-  std::memcpy(&h, from, sizeof h);
-  Words w = __builtin_convertvector(h, Words) << 16;
-  std::memcpy(&to, &w, sizeof to);
+  load_vector(from, h);
+  Words w;
+  convert(h, w);
+  w = w << 16;
+  copy_bits(w, to);
 }
 // Rounds fp32 to bf16, to nearest, ties to even; the result is in the lower half of each word. Every NaN becomes the
 // same quiet NaN, since the carry of the rounding could turn a NaN whose payload is all ones, as GPUs return, into -0.
 constexpr uint32_t kInfinityBits = 0x7F800000, kBf16Nan = 0x7FC0;
 MH_INLINE void to_bf16(const Floats& from, Words& to) {
-  std::memcpy(&to, &from, sizeof to);
+  copy_bits(from, to);
   const Ints lanes_of_nan = (to & 0x7FFFFFFF) > kInfinityBits;  // all bits are 1 in lanes that are NaN, otherwise 0
   Words is_nan;
-  std::memcpy(&is_nan, &lanes_of_nan, sizeof is_nan);
+  copy_bits(lanes_of_nan, is_nan);
   to = (to + 0x7FFF + ((to >> 16) & 1)) >> 16;
   to = (to & ~is_nan) | (kBf16Nan & is_nan);
 }
 MH_INLINE void store(const Floats& from, uint16_t* to) {
   Words w;
   to_bf16(from, w);
-  HalfWords h = __builtin_convertvector(w, HalfWords);
-  std::memcpy(to, &h, sizeof h);
+  HalfWords h;
+  convert(w, h);
+  store_vector(h, to);
 }
 
 MH_INLINE float to_float(float x) { return x; }
@@ -80,15 +83,18 @@ MH_INLINE void store_partial(const Floats& from, int64_t count, T* to) {
 // Sets all lanes of v to x.
 MH_INLINE void fill(Floats& v, float x) { v = x - Floats{}; }
 
-// Reduces the lanes in pairs, 8 + 8, 4 + 4, 2 + 2, 1 + 1, in registers; a loop over the lanes would go through memory.
-template <class Combine>
-MH_INLINE float reduce_lanes(const Floats& v, const Combine& combine) {
-  const auto eight_lanes = combine(__builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7),
-                                   __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15));
-  const auto four_lanes = combine(__builtin_shufflevector(eight_lanes, eight_lanes, 0, 1, 2, 3),
-                                  __builtin_shufflevector(eight_lanes, eight_lanes, 4, 5, 6, 7));
-  return combine(combine(four_lanes[0], four_lanes[2]), combine(four_lanes[1], four_lanes[3]));
+constexpr int32_t kLaneNumbers[lanes] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
+// Sets lanes `count` … 15 of v to `padding`.
+MH_INLINE void replace_tail(int64_t count, float padding, Floats& v) {
+  if (count >= lanes) return;
+  Ints lane;
+  load_vector(kLaneNumbers, lane);
+  Floats padding_lanes;
+  fill(padding_lanes, padding);
+  v = select(lane < static_cast<int32_t>(count), v, padding_lanes);
 }
+
 struct Sum {
   template <class T>
   MH_INLINE T operator()(const T& a, const T& b) const {
@@ -98,30 +104,11 @@ struct Sum {
 struct Maximum {
   template <class T>
   MH_INLINE T operator()(const T& a, const T& b) const {
-    return a > b ? a : b;
+    return select(a > b, a, b);
   }
 };
-MH_INLINE float sum_of(const Floats& v) { return reduce_lanes(v, Sum()); }
-MH_INLINE float max_of(const Floats& v) { return reduce_lanes(v, Maximum()); }
-
-// Interleave the elements, or the pairs of elements, of the first halves (low) or of the second halves (high) of a and
-// b.
-template <class V>
-MH_INLINE V interleave_low(const V& a, const V& b) {
-  return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-}
-template <class V>
-MH_INLINE V interleave_high(const V& a, const V& b) {
-  return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-}
-template <class V>
-MH_INLINE V interleave_pairs_low(const V& a, const V& b) {
-  return __builtin_shufflevector(a, b, 0, 1, 16, 17, 2, 3, 18, 19, 4, 5, 20, 21, 6, 7, 22, 23);
-}
-template <class V>
-MH_INLINE V interleave_pairs_high(const V& a, const V& b) {
-  return __builtin_shufflevector(a, b, 8, 9, 24, 25, 10, 11, 26, 27, 12, 13, 28, 29, 14, 15, 30, 31);
-}
+MH_INLINE float sum_of(const Floats& v) { return reduce(v, Sum()); }
+MH_INLINE float max_of(const Floats& v) { return reduce(v, Maximum()); }
 
 // Transposes a matrix (16, 16) in four stages, each of which interleaves row i with row i + 8.
 MH_INLINE void transpose(Floats (&rows)[lanes]) {
@@ -140,8 +127,8 @@ MH_INLINE void transpose(Floats (&rows)[lanes]) {
 MH_INLINE void exp_nonpositive(Floats& x) {
   Floats min_input;
   fill(min_input, -87.0F);
-  Floats clamped_x = x < min_input ? min_input : x;  // the comparison is false for NaN, which stays NaN
-  constexpr float magic = 0x1.8p23F;                 // the lowest bits of x + magic are x, rounded to an integer
+  Floats clamped_x = select(x < min_input, min_input, x);  // the comparison is false for NaN, which stays NaN
+  constexpr float magic = 0x1.8p23F;                       // the lowest bits of x + magic are x, rounded to an integer
   Floats shifted_x = clamped_x * 1.44269504F + magic;
   Floats n = shifted_x - magic;
   // r = clamped_x - n ln 2, with ln 2 as the sum of two constants. The first has so few bits that its product with n is
@@ -155,21 +142,21 @@ MH_INLINE void exp_nonpositive(Floats& x) {
   p = p * r + 5.0000001201e-1F;
   p = p * (r * r) + r + 1.0F;
   Words bits, exponent;
-  std::memcpy(&bits, &p, sizeof bits);
-  std::memcpy(&exponent, &shifted_x, sizeof exponent);
+  copy_bits(p, bits);
+  copy_bits(shifted_x, exponent);
   bits += exponent << 23;
   Floats result;
-  std::memcpy(&result, &bits, sizeof result);
+  copy_bits(bits, result);
   Floats nan = x * 0.0F;  // 0, or NaN if x is infinite or NaN
-  x = x != x ? nan : result;
+  x = select(x != x, nan, result);
 }
 
 // Replaces x by tanh(x), with an error of at most 2 units in the last place, and sets `slope` to the derivative 1 -
 // tanh(x)², with a relative error of at most 3 units in the last place, also where tanh(x) rounds to 1. Infinities
 // become 1 or -1; NaN stays NaN.
 MH_INLINE void tanh_with_slope(Floats& x, Floats& slope) {
-  Floats e = x < 0.0F ? x + x : -(x + x);  // -2|x|
-  exp_nonpositive(e);                      // tanh|x| = (1 - e) / (1 + e) loses its relative accuracy near 0
+  Floats e = select(x < 0.0F, x + x, -(x + x));  // -2|x|
+  exp_nonpositive(e);                            // tanh|x| = (1 - e) / (1 + e) loses its relative accuracy near 0
   const Floats sum = e + 1.0F, magnitude = 1.0F - 2.0F * e / sum;
   slope = 4.0F * e / (sum * sum);
   const Floats x2 = x * x;
@@ -178,15 +165,15 @@ MH_INLINE void tanh_with_slope(Floats& x, Floats& slope) {
   p = p * x2 + 1.33314422036e-1F;
   p = p * x2 - 3.33332819422e-1F;
   p = p * x2 * x + x;
-  const Floats large_result = x < 0.0F ? -magnitude : magnitude;
-  x = x2 < 0.390625F ? p : large_result;
+  const Floats large_result = select(x < 0.0F, -magnitude, magnitude);
+  x = select(x2 < 0.390625F, p, large_result);
 }
 
 // Replaces x by e^x, for x <= 0; by exactly 0 below -87.
 MH_INLINE void exp_or_zero(Floats& x) {
-  Ints underflow = x < -87.0F;
+  const Ints underflow = x < -87.0F;
   exp_nonpositive(x);
-  x = underflow ? Floats{} : x;
+  x = select(underflow, Floats{}, x);
 }
 
 }  // namespace mh::kernels

@@ -13,9 +13,11 @@ using namespace mh::kernels;
 TEST_CASE("rounding to bf16 keeps every NaN a NaN and infinity infinite", "[kernels]") {
   const uint32_t bits[] = {0x7F800001, 0x7FFFFFFF, 0xFFFFFFFF, 0x7FC00000,
                            0xFFC00000, 0x7F800000, 0xFF800000, 0x7F7FFFFF};
-  Floats vector{};
+  uint32_t all_bits[lanes] = {};
+  std::memcpy(all_bits, bits, sizeof bits);
+  Floats vector;
   uint16_t expected[lanes] = {0x7FC0, 0x7FC0, 0x7FC0, 0x7FC0, 0x7FC0, 0x7F80, 0xFF80, 0x7F80}, vector_bits[lanes];
-  std::memcpy(&vector, bits, sizeof bits);
+  load_vector(all_bits, vector);
   store(vector, vector_bits);
   for (size_t i = 0; i < std::size(bits); ++i) {
     INFO(std::hex << bits[i]);
@@ -33,7 +35,9 @@ TEST_CASE("tanh_with_slope is accurate to 2 ulp and its slope to 3 ulp over all 
     Floats x, slopes;
     fill(x, input);
     tanh_with_slope(x, slopes);
-    tanh = x[3], slope = slopes[3];
+    float elements[lanes];
+    store(x, elements), tanh = elements[3];
+    store(slopes, elements), slope = elements[3];
   };
   float tanh = 0, slope = 0;
   for (float magnitude = 1e-30F; magnitude < 40; magnitude *= 1.0007F)
