@@ -6,18 +6,22 @@
 #include <cstring>
 #include <utility>
 
-#define MH_INLINE inline __attribute__((always_inline))
+#include "cpu/registers.h"
 
 namespace mh::kernels {
 
 namespace {
 
-using Doubles = double __attribute__((vector_size(64)));
 constexpr int64_t tile_size = 8;  // number of rows and of columns of a tile; each row is a vector
+using Doubles = Vector<double, tile_size>;
 
-MH_INLINE void load(const double* from, Doubles& to) { std::memcpy(&to, from, sizeof to); }
-MH_INLINE void store(const Doubles& from, double* to) { std::memcpy(to, &from, sizeof from); }
-MH_INLINE double sum_of(const Doubles& v) { return ((v[0] + v[4]) + (v[1] + v[5])) + ((v[2] + v[6]) + (v[3] + v[7])); }
+MH_INLINE void load(const double* from, Doubles& to) { load_vector(from, to); }
+MH_INLINE void store(const Doubles& from, double* to) { store_vector(from, to); }
+MH_INLINE double sum_of(const Doubles& v) {
+  double x[tile_size];
+  store(v, x);
+  return ((x[0] + x[4]) + (x[1] + x[5])) + ((x[2] + x[6]) + (x[3] + x[7]));
+}
 
 // Computes A -= u wᵀ + w uᵀ, and then y = A x, for the first `rows` rows and columns of the symmetric matrix A, in one
 // pass over its lower triangle. This pass dominates the time. The caller sets u, w and x to zero from element `rows` to

@@ -1,6 +1,6 @@
 // Vectors of more elements than a register holds, as pairs of vectors of half as many elements. The compiler's own
-// vectors may be wider than a register, but g++ 12 then keeps them in memory: with AVX2, products took three to four
-// times as long.
+// vectors may be wider than a register, but g++ 12 then keeps them in memory: attention with AVX2 took 10 to 20 times
+// as long.
 #pragma once
 
 #include <cstdint>
@@ -113,6 +113,10 @@ MH_INLINE Pair<V> operator~(const Pair<V>& a) {
 template <class V>
 MH_INLINE Pair<V>& operator+=(Pair<V>& a, const Pair<V>& b) {
   return a = a + b;
+}
+template <class V>
+MH_INLINE Pair<V>& operator-=(Pair<V>& a, const Pair<V>& b) {
+  return a = a - b;
 }
 template <class V>
 MH_INLINE Pair<V>& operator*=(Pair<V>& a, Scalar auto b) {
