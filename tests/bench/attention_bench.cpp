@@ -1,7 +1,7 @@
 // Measures causal attention of one layer for ./run bench: the forward and backward pass or, for decode-a and decode-b,
 // the forward pass:
 //
-//   attention_bench KIND BATCH HEADS LENGTH SIZE fp32|bf16|fp16 THREADS|cuda
+//   attention_bench KIND BATCH HEADS LENGTH SIZE fp32|bf16|fp16 THREADS|cuda [baseline|avx2|avx512]
 //   attention_bench -       reads these arguments from each line of standard input
 //
 // KIND:
@@ -16,7 +16,8 @@
 // On a GPU, plain, cross-head and scaled use PyTorch's attention, as attention layers do. The program prints the time
 // of a call (ms, median over about one second, or 0.3 s on a GPU) and the peak memory that a call adds, without its
 // output and gradients (MB). On a GPU, times come from events and memory from the statistics of the allocator, after
-// warm-up calls. fp16 needs a GPU.
+// warm-up calls. fp16 needs a GPU. The last argument limits the instruction set of this project's kernels on the CPU,
+// but not of LibTorch.
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Event.h>
 #include <c10/core/GradMode.h>
@@ -27,6 +28,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
+#include <map>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -37,6 +39,7 @@
 #include "attention/fused/fused_gpu.h"
 #include "attention/fused/head_mixing_cpu.h"
 #include "base/error.h"
+#include "cpu/simd_level.h"
 #include "fixtures/aten.h"
 #include "fixtures/peak_memory.h"
 #include "nn/device.h"
@@ -140,16 +143,25 @@ at::Device default_gpu() {
 }
 
 int measure_arguments(std::istream& arguments) {
-  std::string kind, type_name, threads_or_cuda;
+  std::string kind, type_name, threads_or_cuda, level_name;
   int64_t batch = 0, heads = 0, n = 0, d = 0;
   arguments >> kind >> batch >> heads >> n >> d >> type_name >> threads_or_cuda;
+  const bool is_complete = static_cast<bool>(arguments);
+  if (arguments >> level_name) {
+    const std::map<std::string, kernels::SimdLevel> levels{{"baseline", kernels::SimdLevel::baseline},
+                                                           {"avx2", kernels::SimdLevel::avx2},
+                                                           {"avx512", kernels::SimdLevel::avx512}};
+    const auto level = levels.find(level_name);
+    if (level == levels.end()) return 2;
+    kernels::set_simd_level(level->second);
+  }
   const auto type = parse_type(type_name);
   const bool decodes = kind.starts_with("decode"), has_relative_positions = kind == "relative",
              mixes_per_query = kind.ends_with("-b"), mixes = kind.starts_with("mixhead") || decodes,
              uses_gpu = threads_or_cuda == "cuda";
   const std::vector<std::string> kinds{"plain",     "kernel",   "cross-head", "scaled",  "mixhead-a",
                                        "mixhead-b", "relative", "decode-a",   "decode-b"};
-  if (!arguments || !type || std::find(kinds.begin(), kinds.end(), kind) == kinds.end() ||
+  if (!is_complete || !type || std::find(kinds.begin(), kinds.end(), kind) == kinds.end() ||
       (!uses_gpu && *type == at::kHalf))
     return 2;
   const at::Device device = uses_gpu ? default_gpu() : at::Device(at::kCPU);
@@ -223,7 +235,7 @@ int main(int argc, char** argv) {
       }
       return status;
     }
-    if (argc != 8) return 2;
+    if (argc != 8 && argc != 9) return 2;
     std::string line;
     for (int i = 1; i < argc; ++i) line += std::string(argv[i]) + " ";
     std::istringstream words(line);
