@@ -388,23 +388,21 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
   *tensors.dsink = static_cast<float>(dsink);
 }
 
-using RegisterTile = std::conditional_t<kSimdLevel == SimdLevel::avx512, Tile8x2, Tile4x1>;
-
 }  // namespace
 
 template <SimdLevel L, class T>
 void AttentionLoops<L, T>::forward(const AttentionParams& params, const HeadTensors<T>& tensors, float* scratch) {
   if (is_decode(params)) return decode_forward(params, tensors, scratch);
   if constexpr (std::is_same_v<T, uint16_t> && L == SimdLevel::avx512)
-    if (uses_bf16_gemm(params)) return forward_tiled<RegisterTile, Bf16Products>(params, tensors, scratch);
-  forward_tiled<RegisterTile, Fp32Products<RegisterTile, T>>(params, tensors, scratch);
+    if (uses_bf16_gemm(params)) return forward_tiled<BestTile, Bf16Products>(params, tensors, scratch);
+  forward_tiled<BestTile, Fp32Products<BestTile, T>>(params, tensors, scratch);
 }
 
 template <SimdLevel L, class T>
 void AttentionLoops<L, T>::backward(const AttentionParams& params, const HeadTensors<T>& tensors, float* scratch) {
   if constexpr (std::is_same_v<T, uint16_t> && L == SimdLevel::avx512)
-    if (uses_bf16_gemm(params)) return backward_tiled<RegisterTile, Bf16Products>(params, tensors, scratch);
-  backward_tiled<RegisterTile, Fp32Products<RegisterTile, T>>(params, tensors, scratch);
+    if (uses_bf16_gemm(params)) return backward_tiled<BestTile, Bf16Products>(params, tensors, scratch);
+  backward_tiled<BestTile, Fp32Products<BestTile, T>>(params, tensors, scratch);
 }
 
 template struct AttentionLoops<kSimdLevel, float>;

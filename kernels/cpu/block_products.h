@@ -138,9 +138,9 @@ class Fp32Products {
   }
 
  private:
-  // Returns the row stride of transposed keys. One cache line more than the keys: with a stride that is a power of two,
-  // the column panels that products read would have all their rows in a few sets of the cache.
-  static MH_INLINE int64_t transposed_stride(int64_t padded_keys) { return padded_keys + lanes; }
+  // Returns the row stride of transposed keys: an odd number of cache lines, so that the rows of the column panels that
+  // products read spread over all sets of the cache.
+  static MH_INLINE int64_t transposed_stride(int64_t padded_keys) { return (padded_keys / lanes | 1) * lanes; }
   MH_INLINE Matrix<const float> transposed_keys(const float* transposed, const QueryBlock& block) const {
     return {transposed + block.key_begin, transposed_stride(padded_keys_)};
   }

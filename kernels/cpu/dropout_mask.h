@@ -26,16 +26,15 @@ MH_INLINE void multiply(uint64_t factor, const Words& x, Words& low, Words& high
 }
 
 // Computes `dropout_mask` (kDropoutGroupSize) of elements 4 * block … 4 * block + kDropoutGroupSize - 1 of the random
-// stream, which take the random words of 16 Philox counters, from counter `block` on.
+// stream, which take the random words of 16 Philox counters, from counter `block` on. `block` is a multiple of 16, so
+// that the lower halves of the counters do not overflow.
 MH_INLINE void dropout_mask_group(const DropoutParams& params, uint64_t block, float* dropout_mask) {
   Ints lane;
-  load_vector(kLaneNumbers, lane);
+  set_lane_numbers(lane);
   Words c0;
   copy_bits(lane, c0);
-  const auto block_low = static_cast<uint32_t>(block), block_high = static_cast<uint32_t>(block >> 32);
-  c0 = c0 + block_low;
-  Words c1 = select(c0 < block_low, Words{} + (block_high + 1), Words{} + block_high);  // carry of c0
-  Words c2 = params.site - Words{}, c3 = params.update - Words{};
+  c0 = c0 + static_cast<uint32_t>(block);
+  Words c1 = static_cast<uint32_t>(block >> 32) - Words{}, c2 = params.site - Words{}, c3 = params.update - Words{};
   uint32_t k0 = params.key[0], k1 = params.key[1];
   for (int round = 0; round < 10; ++round) {
     Words a_low, a_high, b_low, b_high;

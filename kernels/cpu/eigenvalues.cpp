@@ -30,7 +30,7 @@ void update_and_multiply(double* a, int64_t stride, int64_t rows, const double* 
                          double* y) {
   const int64_t tiles = ceil_div(rows, tile_size);
   std::memset(y, 0, static_cast<size_t>(tiles * tile_size) * sizeof *y);
-  // Number of rows updated at a time: as many as fit in the registers together with their shared operands.
+  // Number of rows updated at a time: as many as fit in the registers of AVX-512 together with their shared operands.
   constexpr int64_t group_size = 4;
   for (int64_t first = 0; first < tiles * tile_size; first += group_size) {
     const int64_t diagonal = first / tile_size * tile_size;

@@ -60,15 +60,16 @@ MH_INLINE void outer_product_rows(const float* x, const float* dy, int64_t count
 // heads i of dy: dm (num_in_heads, num_out_heads, 16). `count` is rounded up to a multiple of 16.
 MH_INLINE void outer_product_chunk(int64_t num_in_heads, int64_t num_out_heads, const float* x, const float* dy,
                                    int64_t count, float* dm) {
+  constexpr int rows = kRegisterBytes == 64 ? 4 : 2;  // the sums of `rows` rows and two columns fit in the registers
   int64_t j = 0;
-  for (; j + 4 <= num_in_heads; j += 4) {
+  for (; j + rows <= num_in_heads; j += rows) {
     int64_t i = 0;
     for (; i + 2 <= num_out_heads; i += 2)
-      outer_product_rows<4, 2>(x + j * kMixWidth, dy + i * kMixWidth, count, dm + (j * num_out_heads + i) * lanes,
-                               num_out_heads);
+      outer_product_rows<rows, 2>(x + j * kMixWidth, dy + i * kMixWidth, count, dm + (j * num_out_heads + i) * lanes,
+                                  num_out_heads);
     for (; i < num_out_heads; ++i)
-      outer_product_rows<4, 1>(x + j * kMixWidth, dy + i * kMixWidth, count, dm + (j * num_out_heads + i) * lanes,
-                               num_out_heads);
+      outer_product_rows<rows, 1>(x + j * kMixWidth, dy + i * kMixWidth, count, dm + (j * num_out_heads + i) * lanes,
+                                  num_out_heads);
   }
   for (; j < num_in_heads; ++j)
     for (int64_t i = 0; i < num_out_heads; ++i)

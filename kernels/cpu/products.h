@@ -1,19 +1,27 @@
 // Products of small fp32 matrices, computed in register tiles, for operands that are in the cache.
 #pragma once
 
+#include <type_traits>
+
 #include "cpu/matrix.h"
 #include "cpu/vector.h"
 
 namespace mh::kernels {
 
 // The register tile of a product: accumulators (rows, 16 * num_vectors). Tile8x2 takes half of the registers of
-// AVX-512, and Tile4x1 half of the registers of AVX2.
+// AVX-512, Tile4x1 half of the registers of AVX2, and Tile2x1 half of the registers of the baseline.
 struct Tile8x2 {
   static constexpr int rows = 8, num_vectors = 2;
 };
 struct Tile4x1 {
   static constexpr int rows = 4, num_vectors = 1;
 };
+struct Tile2x1 {
+  static constexpr int rows = 2, num_vectors = 1;
+};
+// The register tile of the instruction set.
+using BestTile =
+    std::conditional_t<kRegisterBytes == 64, Tile8x2, std::conditional_t<kRegisterBytes == 32, Tile4x1, Tile2x1>>;
 
 // Computes one register tile of matmul(): c (rows, 16 * num_vectors) = a (rows, k) b (k, 16 * num_vectors), or c += a b
 // if `add`.

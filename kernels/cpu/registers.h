@@ -1,5 +1,5 @@
 // Vectors of more elements than a register holds, as pairs of vectors of half as many elements. The compiler's own
-// vectors may be wider than a register, but g++ 12 then keeps them in memory: attention with AVX2 took 10 to 20 times
+// vectors may be wider than a register, but g++ 12 then keeps them in memory: attention with AVX2 took 11 to 23 times
 // as long.
 #pragma once
 
@@ -35,8 +35,8 @@ constexpr bool is_pair = false;
 template <class Half>
 constexpr bool is_pair<Pair<Half>> = true;
 
-// Number of elements of a vector without halves. Elements of less than 32 bits count as 32 bits, so that vectors of as
-// many elements have the same halves, and convert() changes each element in place.
+// Maximum number of elements of a compiler vector of T. Elements of less than 32 bits count as 32 bits, so that vectors
+// of as many elements have the same halves, and convert() changes each element in place.
 template <class T>
 constexpr int kRegisterElements = kRegisterBytes / static_cast<int>(sizeof(T) < 4 ? 4 : sizeof(T));
 
@@ -66,25 +66,27 @@ using Element = typename ElementOf<V>::type;
 template <class V>
 constexpr int kElements = static_cast<int>(sizeof(V) / sizeof(Element<V>));
 
-template <class T>
-concept Scalar = std::is_arithmetic_v<T>;
+// The scalars that a vector of `E` may be combined with: those of its type, and integers of at most 32 bits, as
+// literals.
+template <class S, class E>
+concept ScalarFor = std::is_same_v<S, E> ||(std::is_integral_v<S> && sizeof(S) <= 4);
 
 // Defines the operator `op` of two pairs, and of a pair and a scalar. A comparison returns a pair of integers whose
 // bits are all 1 where it holds, otherwise all 0.
-#define MH_PAIR_OPERATOR(op)                                                 \
-  template <class V>                                                         \
-  MH_INLINE auto operator op(const Pair<V>& a, const Pair<V>& b) {           \
-    return Pair<decltype(a.low op b.low)>{a.low op b.low, a.high op b.high}; \
-  }                                                                          \
-  template <class V>                                                         \
-  MH_INLINE auto operator op(const Pair<V>& a, Scalar auto b) {              \
-    const auto x = static_cast<Element<V>>(b);                               \
-    return Pair<decltype(a.low op x)>{a.low op x, a.high op x};              \
-  }                                                                          \
-  template <class V>                                                         \
-  MH_INLINE auto operator op(Scalar auto a, const Pair<V>& b) {              \
-    const auto x = static_cast<Element<V>>(a);                               \
-    return Pair<decltype(x op b.low)>{x op b.low, x op b.high};              \
+#define MH_PAIR_OPERATOR(op)                                                   \
+  template <class V>                                                           \
+  MH_INLINE auto operator op(const Pair<V>& a, const Pair<V>& b) {             \
+    return Pair<decltype(a.low op b.low)>{a.low op b.low, a.high op b.high};   \
+  }                                                                            \
+  template <class V>                                                           \
+  MH_INLINE auto operator op(const Pair<V>& a, ScalarFor<Element<V>> auto b) { \
+    const auto x = static_cast<Element<V>>(b);                                 \
+    return Pair<decltype(a.low op x)>{a.low op x, a.high op x};                \
+  }                                                                            \
+  template <class V>                                                           \
+  MH_INLINE auto operator op(ScalarFor<Element<V>> auto a, const Pair<V>& b) { \
+    const auto x = static_cast<Element<V>>(a);                                 \
+    return Pair<decltype(x op b.low)>{x op b.low, x op b.high};                \
   }
 MH_PAIR_OPERATOR(+)
 MH_PAIR_OPERATOR(-)
@@ -119,11 +121,11 @@ MH_INLINE Pair<V>& operator-=(Pair<V>& a, const Pair<V>& b) {
   return a = a - b;
 }
 template <class V>
-MH_INLINE Pair<V>& operator*=(Pair<V>& a, Scalar auto b) {
+MH_INLINE Pair<V>& operator*=(Pair<V>& a, ScalarFor<Element<V>> auto b) {
   return a = a * b;
 }
 template <class V>
-MH_INLINE Pair<V>& operator+=(Pair<V>& a, Scalar auto b) {
+MH_INLINE Pair<V>& operator+=(Pair<V>& a, ScalarFor<Element<V>> auto b) {
   return a = a + b;
 }
 template <class V>
@@ -183,7 +185,7 @@ MH_INLINE void convert(const From& from, To& to) {
 }
 
 // Reduces the elements in pairs, for 16 elements 8 + 8, 4 + 4, 2 + 2, 1 + 1, in registers; a loop over the elements
-// would go through memory. v has at least 4 elements.
+// would go through memory.
 template <class V, class Combine>
 MH_INLINE Element<V> reduce(const V& v, const Combine& combine) {
   if constexpr (is_pair<V>) return reduce(combine(v.low, v.high), combine);
@@ -194,7 +196,10 @@ MH_INLINE Element<V> reduce(const V& v, const Combine& combine) {
   else if constexpr (kElements<V> == 8)
     return reduce(combine(__builtin_shufflevector(v, v, 0, 1, 2, 3), __builtin_shufflevector(v, v, 4, 5, 6, 7)),
                   combine);
-  else return combine(combine(v[0], v[2]), combine(v[1], v[3]));
+  else {
+    static_assert(kElements<V> == 4);
+    return combine(combine(v[0], v[2]), combine(v[1], v[3]));
+  }
 }
 
 // Interleave the elements of the first halves (low) or of the second halves (high) of a and b.

@@ -83,13 +83,17 @@ MH_INLINE void store_partial(const Floats& from, int64_t count, T* to) {
 // Sets all lanes of v to x.
 MH_INLINE void fill(Floats& v, float x) { v = x - Floats{}; }
 
-constexpr int32_t kLaneNumbers[lanes] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+// Sets each lane to its number.
+MH_INLINE void set_lane_numbers(Ints& v) {
+  const int32_t numbers[lanes] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  load_vector(numbers, v);
+}
 
 // Sets lanes `count` … 15 of v to `padding`.
 MH_INLINE void replace_tail(int64_t count, float padding, Floats& v) {
   if (count >= lanes) return;
   Ints lane;
-  load_vector(kLaneNumbers, lane);
+  set_lane_numbers(lane);
   Floats padding_lanes;
   fill(padding_lanes, padding);
   v = select(lane < static_cast<int32_t>(count), v, padding_lanes);

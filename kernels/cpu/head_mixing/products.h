@@ -14,8 +14,6 @@ namespace mh::kernels {
 
 namespace {
 
-using RegisterTile = std::conditional_t<kSimdLevel == SimdLevel::avx512, Tile8x2, Tile4x1>;
-
 // The queries of a tile: `count` queries of the batch row, from query `first` on.
 struct QueryRange {
   int64_t first, count;
@@ -79,13 +77,13 @@ void multiply_rows_fp32(const TileLayout& layout, const PackedRowSpec& row_spec,
                   *b = transposed_kv + ((j * layout.num_chunks + c) * kChunkKeys + visible_range.key_begin) * size;
       float* to = tile + c * layout.chunk_stride() + j * kChunkKeys;
       if (visible_range.all_visible((c + 1) * kChunkKeys)) {
-        matmul<RegisterTile, false>(visible_range.padded_queries,
-                                    pad_to_lanes(std::min(kChunkKeys, visible_range.num_keys - c * kChunkKeys)), size,
-                                    {a, padded_size, 1}, {b, kChunkKeys}, {to, layout.query_stride()});
+        matmul<BestTile, false>(visible_range.padded_queries,
+                                pad_to_lanes(std::min(kChunkKeys, visible_range.num_keys - c * kChunkKeys)), size,
+                                {a, padded_size, 1}, {b, kChunkKeys}, {to, layout.query_stride()});
         continue;
       }
       for (int64_t y = 0; y < visible_range.padded_queries; y += 8)
-        matmul<RegisterTile, false>(
+        matmul<BestTile, false>(
             8, pad_to_lanes(std::clamp<int64_t>(visible_range.num_logits(y) - c * kChunkKeys, 0, kChunkKeys)), size,
             {a + y * padded_size, padded_size, 1}, {b, kChunkKeys},
             {to + y * layout.query_stride(), layout.query_stride()});
@@ -97,10 +95,10 @@ void multiply_rows_fp32(const TileLayout& layout, const PackedRowSpec& row_spec,
 void product_over_keys(const TileLayout& layout, const VisibleKeys& visible_range, int64_t padded_size,
                        const float* tile, const float* right, float* sums) {
   const auto add = [&](int64_t c, int64_t y, int64_t queries, int64_t count) {
-    matmul<RegisterTile, true>(queries, padded_size, count,
-                               {tile + c * layout.chunk_stride() + y * layout.query_stride(), layout.query_stride(), 1},
-                               {right + (visible_range.key_begin + c * kChunkKeys) * padded_size, padded_size},
-                               {sums + y * padded_size, padded_size});
+    matmul<BestTile, true>(queries, padded_size, count,
+                           {tile + c * layout.chunk_stride() + y * layout.query_stride(), layout.query_stride(), 1},
+                           {right + (visible_range.key_begin + c * kChunkKeys) * padded_size, padded_size},
+                           {sums + y * padded_size, padded_size});
   };
   for (int64_t c = 0; c * kChunkKeys < visible_range.num_keys; ++c) {
     if (visible_range.all_visible((c + 1) * kChunkKeys))
@@ -121,8 +119,8 @@ void product_over_queries(const TileLayout& layout, const VisibleKeys& visible_r
     const float* a = tile + c * layout.chunk_stride();
     float* to = sums + (visible_range.key_begin + c * kChunkKeys) * padded_size;
     if (visible_range.all_visible((c + 1) * kChunkKeys)) {
-      matmul<RegisterTile, true>(count, padded_size, visible_range.padded_queries, {a, 1, layout.query_stride()},
-                                 {packed_rows, padded_size}, {to, padded_size});
+      matmul<BestTile, true>(count, padded_size, visible_range.padded_queries, {a, 1, layout.query_stride()},
+                             {packed_rows, padded_size}, {to, padded_size});
       continue;
     }
     int64_t group_begin = 0;  // first query of the first group of 8 with elements for key x of the chunk
@@ -130,10 +128,10 @@ void product_over_queries(const TileLayout& layout, const VisibleKeys& visible_r
       while (group_begin < visible_range.padded_queries &&
              pad_to_lanes(visible_range.num_logits(group_begin)) <= c * kChunkKeys + x)
         group_begin += 8;
-      matmul<RegisterTile, true>(8, padded_size, visible_range.padded_queries - group_begin,
-                                 {a + x + group_begin * layout.query_stride(), 1, layout.query_stride()},
-                                 {packed_rows + group_begin * padded_size, padded_size},
-                                 {to + x * padded_size, padded_size});
+      matmul<BestTile, true>(8, padded_size, visible_range.padded_queries - group_begin,
+                             {a + x + group_begin * layout.query_stride(), 1, layout.query_stride()},
+                             {packed_rows + group_begin * padded_size, padded_size},
+                             {to + x * padded_size, padded_size});
     }
   }
 }
@@ -237,7 +235,7 @@ void add_position_term(const AttentionParams& params, const TileLayout& layout, 
     for (int64_t range_index = 0; range_index < relative.num_key_ranges; ++range_index) {
       const DistanceRange range = distance_range(params, visible_range, relative.key_ranges[range_index]);
       if (range.num_keys <= 0) continue;
-      matmul<RegisterTile, false>(
+      matmul<BestTile, false>(
           visible_range.padded_queries, pad_to_lanes(range.num_rows), layout.dk,
           {scratch.q_v + j * layout.rows * layout.dk, layout.dk, 1},
           {relative.r_transposed + j * layout.dk * relative.num_distances + range.first_row, relative.num_distances},
@@ -284,12 +282,12 @@ void position_term_backward(const AttentionParams& params, const TileLayout& lay
     }
     const int64_t r_offset = j * relative.num_distances * layout.dk + range.first_row * layout.dk,
                   q_v_offset = j * layout.rows * layout.dk;
-    matmul<RegisterTile, true>(
+    matmul<BestTile, true>(
         visible_range.padded_queries, layout.dk, range.num_rows, {scratch.distance_products, product_stride, 1},
         {static_cast<const float*>(relative.r) + r_offset, layout.dk}, {to.dq_v + q_v_offset, layout.dk});
-    matmul<RegisterTile, true>(round_up(range.num_rows, 8), layout.dk, visible_range.padded_queries,
-                               {scratch.distance_products, 1, product_stride}, {scratch.q_v + q_v_offset, layout.dk},
-                               {to.dr + r_offset, layout.dk});
+    matmul<BestTile, true>(round_up(range.num_rows, 8), layout.dk, visible_range.padded_queries,
+                           {scratch.distance_products, 1, product_stride}, {scratch.q_v + q_v_offset, layout.dk},
+                           {to.dr + r_offset, layout.dk});
   }
 }
 

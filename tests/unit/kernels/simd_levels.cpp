@@ -3,6 +3,7 @@
 #pragma GCC diagnostic ignored "-Wpsabi"  // no vector is passed by value to another object file
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -47,7 +48,10 @@ void require_equal_bits(const Compute& compute) {
   set_simd_level(SimdLevel::baseline);
   const auto expected = compute();
   for (const SimdLevel level : {SimdLevel::avx2, SimdLevel::avx512}) {
-    if (level > best_simd_level()) continue;
+    if (level > best_simd_level()) {
+      WARN("this processor lacks level " << static_cast<int>(level));
+      continue;
+    }
     set_simd_level(level);
     const auto found = compute();
     INFO("level " << static_cast<int>(level));
@@ -108,7 +112,7 @@ TEMPLATE_TEST_CASE("rows of norms, activations, rotations and dropout give the s
       });
     require_equal_bits([&] {
       std::vector<T> y(x.size());
-      dropout(dropout_params, (uint64_t{1} << 34) - 9, x.data(), y.data(), n);  // the counters pass 2^32
+      dropout(dropout_params, (uint64_t{1} << 34) - 9, x.data(), y.data(), n);  // counters below and above 2^32
       return y;
     });
     require_equal_bits([&] {
@@ -195,44 +199,79 @@ TEST_CASE("optimisers and best entries give the same bits with every instruction
   });
 }
 
-TEST_CASE("vectors act on each element as scalars do", "[kernels]") {
-  const std::vector<float> a = random_numbers<float>(lanes, 1), b = random_numbers<float>(lanes, 2);
-  Floats x, y;
-  load(a.data(), x), load(b.data(), y);
+// Vectors of 16 numbers in one register, in two and in four, whatever the registers of this build.
+using Floats8 = float __attribute__((vector_size(32)));
+using Floats4 = float __attribute__((vector_size(16)));
+using Ints16 = int32_t __attribute__((vector_size(64)));
+using Ints8 = int32_t __attribute__((vector_size(32)));
+using Ints4 = int32_t __attribute__((vector_size(16)));
+template <class F, class I>
+struct Types {
+  using Floats = F;
+  using Ints = I;
+};
+using OneRegister = Types<float __attribute__((vector_size(64))), Ints16>;
+using TwoRegisters = Types<Pair<Floats8>, Pair<Ints8>>;
+using FourRegisters = Types<Pair<Pair<Floats4>>, Pair<Pair<Ints4>>>;
+
+TEMPLATE_TEST_CASE("vectors act on each element as scalars do", "[kernels]", OneRegister, TwoRegisters, FourRegisters) {
+  using V = typename TestType::Floats;
+  using I = typename TestType::Ints;
+  std::vector<float> a = random_numbers<float>(lanes, 1), b = random_numbers<float>(lanes, 2);
+  a[3] = std::nanf(""), b[5] = std::nanf(""), a[7] = 0.0F, b[7] = -0.0F;
+  const auto same = [](float x, float y) { return std::memcmp(&x, &y, sizeof x) == 0; };
+  V x, y;
+  load_vector(a.data(), x), load_vector(b.data(), y);
   float result[lanes], low[lanes], high[lanes];
-  store(select(x < y, x * 2.0F - y, 1.0F / y), result);
-  for (size_t i = 0; i < lanes; ++i) CHECK(result[i] == (a[i] < b[i] ? a[i] * 2.0F - b[i] : 1.0F / b[i]));
-  store(interleave_low(x, y), low), store(interleave_high(x, y), high);
+  store_vector(select(x < y, x * 2.0F - y, 1.0F / y), result);
+  for (size_t i = 0; i < lanes; ++i)
+    if (i != 3 && i != 5) CHECK(same(result[i], a[i] < b[i] ? a[i] * 2.0F - b[i] : 1.0F / b[i]));
+  CHECK((std::isnan(result[5]) && same(result[3], 1.0F / b[3])));  // a comparison with NaN is false
+  store_vector(select(x > y, x, y), result);
+  for (size_t i = 0; i < lanes; ++i) CHECK(same(result[i], a[i] > b[i] ? a[i] : b[i]));
+  store_vector(interleave_low(x, y), low), store_vector(interleave_high(x, y), high);
   for (size_t i = 0; i < lanes; ++i) {
     const std::vector<float>& from = i % 2 == 0 ? a : b;
-    CHECK(low[i] == from[i / 2]);
-    CHECK(high[i] == from[lanes / 2 + i / 2]);
+    CHECK(same(low[i], from[i / 2]));
+    CHECK(same(high[i], from[lanes / 2 + i / 2]));
   }
-  store(interleave_pairs_low(x, y), low), store(interleave_pairs_high(x, y), high);
+  store_vector(interleave_pairs_low(x, y), low), store_vector(interleave_pairs_high(x, y), high);
   for (size_t i = 0; i < lanes; ++i) {
     const std::vector<float>& from = i % 4 < 2 ? a : b;
-    CHECK(low[i] == from[i / 4 * 2 + i % 2]);
-    CHECK(high[i] == from[lanes / 2 + i / 4 * 2 + i % 2]);
+    CHECK(same(low[i], from[i / 4 * 2 + i % 2]));
+    CHECK(same(high[i], from[lanes / 2 + i / 4 * 2 + i % 2]));
   }
-  Words bits;
+  I bits;
   copy_bits(x, bits);
-  uint32_t words[lanes];
+  int32_t words[lanes];
   store_vector((bits >> 3) ^ ~(bits & 0xFF), words);
   for (size_t i = 0; i < lanes; ++i) {
-    uint32_t word;
+    int32_t word;
     std::memcpy(&word, &a[i], sizeof word);
     CHECK(words[i] == ((word >> 3) ^ ~(word & 0xFF)));
   }
-  Ints integers;
+  a[3] = 2, b[5] = 4;
+  load_vector(a.data(), x);
+  I integers;
   convert(x, integers);
-  int32_t rounded[lanes];
-  store_vector(integers, rounded);
-  for (size_t i = 0; i < lanes; ++i) CHECK(rounded[i] == static_cast<int32_t>(a[i]));
-  for (int count = 0; count <= lanes; ++count) {
-    Floats tail = x;
+  store_vector(integers, words);
+  for (size_t i = 0; i < lanes; ++i) CHECK(words[i] == static_cast<int32_t>(a[i]));
+  CHECK(reduce(x, Maximum()) == *std::max_element(a.begin(), a.end()));
+  // The sum adds halves: 8 + 8, 4 + 4, 2 + 2, 1 + 1.
+  std::vector<float> sums = a;
+  for (size_t half = lanes / 2; half > 0; half /= 2)
+    for (size_t i = 0; i < half; ++i) sums[i] += sums[i + half];
+  CHECK(same(reduce(x, Sum()), sums[0]));
+}
+
+TEST_CASE("replace_tail sets the lanes from a count on", "[kernels]") {
+  const std::vector<float> a = random_numbers<float>(lanes, 1);
+  for (const int64_t count : {-40, -1, 0, 1, 7, 15, 16, 17, 40}) {
+    Floats tail;
+    load(a.data(), tail);
     replace_tail(count, 5, tail);
+    float result[lanes];
     store(tail, result);
-    for (int i = 0; i < lanes; ++i) CHECK(result[i] == (i < count ? a[static_cast<size_t>(i)] : 5.0F));
+    for (int64_t i = 0; i < lanes; ++i) CHECK(result[i] == (i < count ? a[static_cast<size_t>(i)] : 5.0F));
   }
-  CHECK(max_of(x) == *std::max_element(a.begin(), a.end()));
 }
