@@ -147,12 +147,13 @@ int measure_arguments(std::istream& arguments) {
   int64_t batch = 0, heads = 0, n = 0, d = 0;
   arguments >> kind >> batch >> heads >> n >> d >> type_name >> threads_or_cuda;
   const bool is_complete = static_cast<bool>(arguments);
+  kernels::set_simd_level(kernels::best_simd_level());
   if (arguments >> level_name) {
     const std::map<std::string, kernels::SimdLevel> levels{{"baseline", kernels::SimdLevel::baseline},
                                                            {"avx2", kernels::SimdLevel::avx2},
                                                            {"avx512", kernels::SimdLevel::avx512}};
     const auto level = levels.find(level_name);
-    if (level == levels.end()) return 2;
+    if (level == levels.end() || level->second > kernels::best_simd_level()) return 2;
     kernels::set_simd_level(level->second);
   }
   const auto type = parse_type(type_name);
