@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
 #include <tuple>
 
 #include "base/error.h"
@@ -13,6 +14,24 @@ namespace mh::analysis {
 
 using attention::AttentionLayer;
 using attention::HeadSide;
+
+namespace {
+
+// The corpus of importance_without_data(): every use is an error.
+class MissingCorpus : public data::Corpus {
+ public:
+  int64_t num_targets() const override { refuse(); }
+  data::ScoringOptions resolve(const data::ScoringOptions&, model::LanguageModel&) const override { refuse(); }
+  data::MiniBatches mini_batches(const data::ScoringOptions&) const override { refuse(); }
+  std::unique_ptr<data::Batches> batches(const data::BatchOptions&, int64_t) const override { refuse(); }
+
+ private:
+  [[noreturn]] static void refuse() {
+    throw std::logic_error("importance_without_data(): expected a measure that reads no data; found one that reads it");
+  }
+};
+
+}  // namespace
 
 Registry<ImportanceMeasure>& importance_measures() {
   static Registry<ImportanceMeasure> registry("measure");
@@ -102,6 +121,14 @@ std::map<AttentionKind, LayerScores> importance_of(const std::string& name, cons
     scores.resize(std::max(scores.size(), static_cast<size_t>(layer->layer_spec().layer) + 1));
   }
   return scores_by_kind;
+}
+
+std::map<AttentionKind, LayerScores> importance_without_data(const std::string& name, model::LanguageModel& model,
+                                                             SideSelection side, const Kinds& kinds, int64_t seed) {
+  const MissingCorpus corpus;
+  AnalysisInput input{model, corpus, {}, side, {}, kinds};
+  input.scoring_options.sample.seed = seed;
+  return importance_of(name, input);
 }
 
 void normalise_by_layer(LayerScores& scores) {

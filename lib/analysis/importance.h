@@ -38,6 +38,9 @@ class ImportanceMeasure {
   // Returns whether compute_scores() reads the masters of parameters, which a model that was loaded for evaluation in
   // bf16 lacks (model::Masters::absent).
   virtual bool reads_masters() const { return false; }
+  // Returns whether compute_scores() reads AnalysisInput::corpus. If not, importance_without_data() computes the same
+  // scores.
+  virtual bool reads_data() const { return true; }
   // Returns whether compute_scores() draws random numbers from the seed of the sample, AnalysisInput::scoring_options.
   virtual bool uses_seed() const { return false; }
   // Returns the scores of all heads. The default runs the model over the text with the observer of make_observer().
@@ -77,6 +80,12 @@ void check_importance(const std::string& name, const std::string& where, model::
 // AnalysisInput::kinds. Throws like check_importance() and require_finite(). If a signal asks the process to stop,
 // returns early with the scores so far.
 std::map<AttentionKind, LayerScores> importance_of(const std::string& name, const AnalysisInput& input);
+
+// Returns the result of importance_of() for a measure that reads no data (ImportanceMeasure::reads_data()). `seed`:
+// seed of a measure that draws random numbers. Throws like importance_of(), and std::logic_error if the measure reads
+// data.
+std::map<AttentionKind, LayerScores> importance_without_data(const std::string& name, model::LanguageModel& model,
+                                                             SideSelection side, const Kinds& kinds, int64_t seed);
 
 // Divides the scores of each layer by their ℓ₂ norm (Michel et al. 2019, after Molchanov et al. 2017). Layers whose
 // scores are all 0 are unchanged.

@@ -47,6 +47,7 @@ class Ablation : public ImportanceMeasure {
 
 class RandomMeasure : public ImportanceMeasure {
  public:
+  bool reads_data() const override { return false; }
   bool uses_seed() const override { return true; }
   Scores compute_scores(const AnalysisInput& input) const override {
     Scores scores = zero_scores(all_heads(input.model, input.side, input.kinds));

@@ -52,6 +52,7 @@ class ParameterNormMeasure : public ImportanceMeasure {
   }
 
   bool reads_masters() const override { return true; }
+  bool reads_data() const override { return false; }
 
   std::map<AttentionKind, LayerScores> compute_scores(const AnalysisInput& input) const override {
     std::map<AttentionKind, LayerScores> scores_by_kind;

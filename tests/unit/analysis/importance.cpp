@@ -60,6 +60,25 @@ TEST_CASE("scores of a model without masters and with bf16 copies are equal bit 
     }
 }
 
+TEST_CASE("importance_without_data() returns the scores of importance_of(), and refuses measures that read data",
+          "[importance]") {
+  for (const StageCase& stages : stage_cases()) {
+    MeasuredModel measured_model(stages.attention);
+    const AnalysisInput input = measured_model.analysis_input(SideSelection::whole);
+    for (const std::string& measure : importance_measures().names()) {
+      if (!is_defined(measure, SideSelection::whole, stages)) continue;
+      INFO(stages.attention << measure);
+      const auto scores_without_data = [&] {
+        return importance_without_data(measure, input.model, input.side, input.kinds,
+                                       input.scoring_options.sample.seed);
+      };
+      if (importance_measures().make(measure, "--by")->reads_data())
+        CHECK_THROWS_AS(scores_without_data(), std::logic_error);
+      else CHECK((scores_without_data() == importance_of(measure, input)));
+    }
+  }
+}
+
 TEST_CASE("normalise_by_layer() divides the scores of a layer by their l2 norm and leaves a layer of zeros unchanged",
           "[importance]") {
   LayerScores scores{{3, -4}, {0, 0}, {}};
