@@ -31,6 +31,19 @@ struct Arguments : ModelArguments {
   data::ScoringOptions scoring_options;
 };
 
+// Returns whether a measure of importance reads the shard of --data.
+bool reads_data(const std::string& measure) {
+  return analysis::importance_measures().make(measure, "--by")->reads_data();
+}
+
+// Returns the names of the measures that read no data.
+std::vector<std::string> measures_without_data() {
+  std::vector<std::string> names;
+  for (const std::string& name : analysis::importance_measures().names())
+    if (!reads_data(name)) names.push_back(name);
+  return names;
+}
+
 // Throws Error(usage) for invalid arguments. Called before any file is read.
 void check_arguments(const Arguments& args) {
   if (args.heads.empty() == args.measure.empty())
@@ -40,7 +53,7 @@ void check_arguments(const Arguments& args) {
   if (args.output.empty())
     refuse_usage("--output", "a file for the new checkpoint", "none", "use -o FILE, or -o - for standard output");
   if (!args.measure.empty()) {
-    if (args.data.empty())
+    if (args.data.empty() && reads_data(args.measure))
       refuse_usage("--data", "a shard on which --by measures importance", "none", "add --data SHARD");
     if (args.fraction.empty() == (args.count == 0))
       refuse_usage("--by", "either --fraction or --count, for the number of heads to prune",
@@ -58,8 +71,31 @@ void check_arguments(const Arguments& args) {
 // The heads to prune, and how their importance was measured.
 struct HeadChoice {
   analysis::HeadSet heads;
-  std::string measurement;  // measurement_text(); "" for heads from --heads
+  std::string measurement;  // the end of a message, such as " by random; seed 1"; "" for heads from --heads
 };
+
+// The scores of all heads, and how they were measured.
+struct MeasuredScores {
+  std::map<AttentionKind, analysis::LayerScores> scores;
+  std::string measurement;  // like HeadChoice::measurement
+};
+
+// Measures the importance of the heads by --by. `shard`: the shard of --data; null for a measure that reads no data.
+MeasuredScores measure_heads(const Arguments& args, const model::LoadedModel& model, const ShardSource* shard,
+                             const analysis::Kinds& kinds) {
+  const analysis::SideSelection side = analysis::side_named(args.side);
+  if (shard == nullptr) {
+    const int64_t seed = args.scoring_options.sample.seed;
+    const bool uses_seed = analysis::importance_measures().make(args.measure, "--by")->uses_seed();
+    return {analysis::importance_without_data(args.measure, *model.model, side, kinds, seed),
+            str(" by ", args.measure, uses_seed ? str("; seed ", seed) : "")};
+  }
+  const auto dataset = shard->labelled_dataset_for(model);
+  const data::ScoringOptions scoring_options = resolved_scoring_options(model, args.scoring_options, *dataset);
+  return {analysis::importance_of(args.measure, {*model.model, dataset->corpus(), scoring_options, side,
+                                                 progress_bar("measure", "rows"), kinds}),
+          measurement_text(args.measure, scoring_options)};
+}
 
 HeadChoice select_heads(const Arguments& args, const model::LoadedModel& model, const ShardSource* shard) {
   const analysis::Kinds kinds = analysis::kinds_named(args.kinds, model.model->parameters(), "--kind");
@@ -78,14 +114,10 @@ HeadChoice select_heads(const Arguments& args, const model::LoadedModel& model, 
   const analysis::SideSelection side = analysis::side_named(args.side);
   analysis::check_prune_amount(*model.model, side, kinds, amount, args.per_layer, where, has_groups);
   analysis::check_importance(args.measure, "--by", *model.model, side, kinds);
-  const auto dataset = shard->labelled_dataset_for(model);
-  const data::ScoringOptions scoring_options = resolved_scoring_options(model, args.scoring_options, *dataset);
-  const auto scores = analysis::importance_of(
-      args.measure, {*model.model, dataset->corpus(), scoring_options, side, progress_bar("measure", "rows"), kinds});
+  const auto [scores, measurement] = measure_heads(args, model, shard, kinds);
   const analysis::HeadSet units = analysis::least_important_heads(
       has_groups ? analysis::sum_by_group(*model.model, scores) : scores, amount, args.per_layer, where);
-  return {has_groups ? analysis::heads_of_groups(*model.model, units, "--by") : units,
-          measurement_text(args.measure, scoring_options)};
+  return {has_groups ? analysis::heads_of_groups(*model.model, units, "--by") : units, measurement};
 }
 
 // Returns the numbers of heads on `side` in the layers of a kind as text, such as "8 8 6".
@@ -158,8 +190,9 @@ void add_cut_subcommand(CLI::App& app, Jobs& jobs) {
                                join(analysis::importance_measures().names(), ", ");
   auto* by_option = add_option("--by", args->measure, measures.c_str(), "MEASURE")
                         ->check(one_of(analysis::importance_measures().names()));
-  add_option("--data", args->data, "shard on which importance is measured; - is standard input", "SHARD")
-      ->needs(by_option);
+  const std::string data_help = str("shard on which importance is measured; - is standard input; optional with --by ",
+                                    join_alternatives(measures_without_data()));
+  add_option("--data", args->data, data_help.c_str(), "SHARD")->needs(by_option);
   add_option("--fraction", args->fraction,
              "percentage of the heads to prune with --by; the number of heads is rounded down", "P%")
       ->needs(by_option);
@@ -184,13 +217,20 @@ void add_cut_subcommand(CLI::App& app, Jobs& jobs) {
   sample_fields->declare(args->scoring_options.sample);
   for (const CommandLineFields* fields : {scoring_fields.get(), sample_fields.get()})
     for (CLI::Option* option : fields->options()) option->needs(by_option);
-  jobs.push_back({sub, [args, scoring_fields, sample_fields] {
-                    scoring_fields->store_values(args->scoring_options);
-                    sample_fields->store_values(args->scoring_options.sample);
-                    refuse_unused_seed(*sample_fields, args->scoring_options.sample, {args->measure});
-                    nn::prepare_cpu(args->threads);
-                    prune_checkpoint(*args);
-                  }});
+  jobs.push_back(
+      {sub, [args, model_options, scoring_fields, sample_fields] {
+         scoring_fields->store_values(args->scoring_options);
+         sample_fields->store_values(args->scoring_options.sample);
+         if (!args->measure.empty() && args->data.empty() && !reads_data(args->measure)) {
+           std::vector<CLI::Option*> data_options = scoring_fields->options();
+           data_options.insert(data_options.end(),
+                               {sample_fields->option("blocks"), model_options.precision, model_options.attention});
+           refuse_options(data_options, "--data, on which importance is measured", "no --data", "pass --data");
+         }
+         refuse_unused_seed(*sample_fields, args->scoring_options.sample, {args->measure});
+         nn::prepare_cpu(args->threads);
+         prune_checkpoint(*args);
+       }});
 }
 
 }  // namespace mh::prune

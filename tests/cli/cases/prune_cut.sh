@@ -64,6 +64,14 @@ expect_stderr "decoder.self: heads per layer 4 4 -> 2 2"
 mh-prune -q cut - --by avg-l2 --data t.mhs --count 2 -o a < "$model"
 mh-prune -q cut "$model" --by avg-l2 --data - --count 2 -o b < t.mhs
 cmp a b
+# A measure that reads no data selects the same heads with a shard and without one.
+for measure in random weight-norm; do
+  mh-prune -q cut "$model" --by $measure --data t.mhs --count 3 -o a
+  mh-prune -q cut "$model" --by $measure --count 3 -o b
+  cmp a b
+done
+expect 0 mh-prune cut "$model" --by random --seed 2 --count 3 -o a
+expect_stderr "by random; seed 2"
 
 # With a mixer, score heads and value heads are pruned separately.
 train mixed attention.mixer=mixhead-a attention.combiner=alphas
@@ -96,6 +104,11 @@ expect_refused 2 "$model" --by avg-l2 --data t.mhs --fraction 1%
 expect_refused 2 "$model" --by avg-l2 --data t.mhs --count 9
 expect_refused 2 "$model" --by avg-l2 --data t.mhs --count 5 --per-layer
 expect 2 mh-prune cut "$model" --heads 0:1 --data t.mhs -o x
+# Options of the data need a shard.
+for option in "--blocks 4" "--sequence-length 8" "--precision fp32" "--attention auto"; do
+  expect 2 mh-prune cut "$model" --by random $option --count 1 -o x
+  expect_stderr "--data, on which importance is measured"
+done
 # A misspelt option is named, although --data without --by is an error too.
 expect 2 mh-prune cut "$model" --bye taylor --data t.mhs -o x; expect_stderr "found --bye; did you mean '--by'?"
 expect 3 mh-prune cut "$model" --by avg-l2 --data other.mhs --count 1 -o x
