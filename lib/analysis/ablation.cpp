@@ -259,6 +259,11 @@ double nll_per_token(const task::NllSum& score) {
   return score.nll / static_cast<double>(std::max<int64_t>(1, score.num_tokens));
 }
 
+double value_of(LossValue loss_value, const task::NllSum& score) {
+  const double mean_loss = nll_per_token(score);
+  return loss_value == LossValue::perplexity ? std::exp(mean_loss) : mean_loss;
+}
+
 double sample_deviation(const std::vector<double>& values) {
   if (values.size() < 2) return std::numeric_limits<double>::quiet_NaN();
   const auto n = static_cast<double>(values.size());

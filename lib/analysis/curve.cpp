@@ -77,14 +77,14 @@ CurveComparison CurveComparer::compare(const CurvePoint& point) {
   for (const auto& [kind, heads] : point.masked_heads)
     comparison.num_masked_heads += static_cast<int64_t>(heads.size());
   comparison.nll = nll_per_token(point.score);
-  comparison.perplexity = comparison.metric_value = std::exp(comparison.nll);
+  comparison.loss_value = comparison.metric_value = value_of(loss_value_, point.score);
   if (metric_) {
     const HeadMaskGuard mask_guard(scoring_input_.model, scoring_input_.side, point.masked_heads);
     comparison.metric_value = metric_();
   }
-  if (point.fraction == 0) full_perplexity_ = comparison.perplexity, full_metric_ = comparison.metric_value;
-  comparison.perplexity_difference = comparison.perplexity - full_perplexity_;
-  comparison.perplexity_percent_difference = 100 * (comparison.perplexity / full_perplexity_ - 1);
+  if (point.fraction == 0) full_loss_ = comparison.loss_value, full_metric_ = comparison.metric_value;
+  comparison.loss_difference = comparison.loss_value - full_loss_;
+  comparison.loss_percent_difference = 100 * (comparison.loss_value / full_loss_ - 1);
   comparison.metric_difference = comparison.metric_value - full_metric_;
   return comparison;
 }

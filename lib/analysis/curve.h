@@ -41,28 +41,30 @@ std::vector<CurvePoint> pruning_curve(const AnalysisInput& scoring_input, const 
 // The loss and the metric at a point of a pruning curve, compared with the full model.
 struct CurveComparison {
   int64_t num_masked_heads = 0;
-  double nll = 0;  // cross-entropy, nats per token
-  double perplexity = 0;
-  double perplexity_difference = 0;          // perplexity minus the full model's perplexity
-  double perplexity_percent_difference = 0;  // `perplexity_difference` in percent of the full model's perplexity
-  double metric_value = 0;                   // value of the metric; perplexity if CurveComparer has no metric
-  double metric_difference = 0;              // `metric_value` minus the full model's value
+  double nll = 0;                      // mean loss per scored target; of a text, cross-entropy in nats per token
+  double loss_value = 0;               // the LossValue of CurveComparer
+  double loss_difference = 0;          // `loss_value` minus the full model's value
+  double loss_percent_difference = 0;  // `loss_difference` in percent of the full model's value
+  double metric_value = 0;             // value of the metric; `loss_value` if CurveComparer has no metric
+  double metric_difference = 0;        // `metric_value` minus the full model's value
 };
 
 // Compares the points of one curve with the first point, the full model.
 class CurveComparer {
  public:
   // `scoring_input`: the same object as for pruning_curve(); must outlive this object. `metric`: returns the metric of
-  // scoring_input.model, whose heads are masked during the call; empty: the metric is perplexity.
-  explicit CurveComparer(const AnalysisInput& scoring_input, std::function<double()> metric = {})
-      : scoring_input_(scoring_input), metric_(std::move(metric)) {}
+  // scoring_input.model, whose heads are masked during the call; empty: the metric is the value of the loss.
+  explicit CurveComparer(const AnalysisInput& scoring_input, std::function<double()> metric = {},
+                         LossValue loss_value = LossValue::perplexity)
+      : scoring_input_(scoring_input), metric_(std::move(metric)), loss_value_(loss_value) {}
   // Returns the comparison at `point`. Must be called for the points in order, beginning with the full model.
   CurveComparison compare(const CurvePoint& point);
 
  private:
   const AnalysisInput& scoring_input_;
   std::function<double()> metric_;
-  double full_perplexity_ = 0, full_metric_ = 0;
+  LossValue loss_value_;
+  double full_loss_ = 0, full_metric_ = 0;  // `loss_value` and `metric_value` of the full model
 };
 
 }  // namespace mh::analysis

@@ -1,7 +1,6 @@
 // Lists and evaluates the cases of an ablation scan.
 #include "analysis/scan.h"
 
-#include <cmath>
 #include <limits>
 #include <set>
 #include <utility>
@@ -79,7 +78,8 @@ HeadDifferences Scan::head_differences() const {
   return differences;
 }
 
-Scan scan_heads(const AnalysisInput& input, std::vector<ScanCase> cases, const MetricFunction& metric) {
+Scan scan_heads(const AnalysisInput& input, std::vector<ScanCase> cases, const MetricFunction& metric,
+                LossValue loss_value) {
   std::vector<HeadSet> masked_sets{{}};
   for (const ScanCase& c : cases) masked_sets.push_back(c.masked_heads);
   Scan scan;
@@ -89,7 +89,7 @@ Scan scan_heads(const AnalysisInput& input, std::vector<ScanCase> cases, const M
     scan.values = evaluate_ablations(input, masked_sets, metric);
   } else {
     scan.scores = score_ablations(input, masked_sets);
-    for (const task::NllSum& score : scan.scores) scan.values.push_back(std::exp(nll_per_token(score)));
+    for (const task::NllSum& score : scan.scores) scan.values.push_back(value_of(loss_value, score));
   }
   for (size_t c = 0; c < scan.cases.size(); ++c)
     scan.values_by_layer[{scan.cases[c].kind, scan.cases[c].layer, scan.cases[c].mode}].push_back(scan.value(c));

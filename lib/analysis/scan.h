@@ -1,8 +1,8 @@
 // Ablation scans: the change of a metric if a model loses a single head or a group of heads, all heads of a layer
 // except one head or group, or all heads of a layer.
 //
-// If the metric is perplexity, a pass over the text scores several cases together (ablation.h); for other metrics the
-// model is evaluated once per case.
+// If the metric is the loss or its perplexity, a pass over the text scores several cases together (ablation.h); for
+// other metrics the model is evaluated once per case.
 #pragma once
 
 #include <cstdint>
@@ -56,8 +56,8 @@ using HeadDifferences = std::map<std::pair<AttentionKind, ScanMode>, std::vector
 
 struct Scan {
   std::vector<ScanCase> cases;
-  // Element 0 is the full model, element c + 1 is case c. `values`: the metric. `scores`: the sums from which
-  // perplexity is computed; zeros for other metrics.
+  // Element 0 is the full model, element c + 1 is case c. `values`: the metric, or the loss value without a metric.
+  // `scores`: the sums from which the loss value is computed; zeros with a metric.
   std::vector<double> values;
   std::vector<task::NllSum> scores;
   std::map<ScanLayerKey, std::vector<double>> values_by_layer;  // metric of each case, by layer and mode
@@ -72,9 +72,10 @@ struct Scan {
 };
 
 // Evaluates the full model, and for each case the model with the heads of the case masked. `metric`: evaluates the
-// model; empty: perplexity, which covers only the text evaluated so far if a signal asks the process to stop. Calls
+// model; empty: `loss_value`, which covers only the data evaluated so far if a signal asks the process to stop. Calls
 // input.progress with the progress over all cases. Throws Error(usage) like score_ablations().
-Scan scan_heads(const AnalysisInput& input, std::vector<ScanCase> cases, const MetricFunction& metric = {});
+Scan scan_heads(const AnalysisInput& input, std::vector<ScanCase> cases, const MetricFunction& metric = {},
+                LossValue loss_value = LossValue::perplexity);
 
 // The metric of the cases of one layer and mode, compared with the metric of the full model.
 struct LayerComparison {

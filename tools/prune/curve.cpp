@@ -26,9 +26,9 @@ struct CurveArguments : MeasureArguments {
 void add_comparison(ordered_json& row, const MetricOption& metric, const analysis::CurveComparison& comparison) {
   row.update({{"heads_gone", comparison.num_masked_heads},
               {"nll", comparison.nll},
-              {"perplexity", comparison.perplexity},
-              {"difference", comparison.perplexity_difference},
-              {"relative", comparison.perplexity_percent_difference}});
+              {"perplexity", comparison.loss_value},
+              {"difference", comparison.loss_difference},
+              {"relative", comparison.loss_percent_difference}});
   if (metric.is_perplexity()) return;
   row[metric.name()] = comparison.metric_value;
   row[metric.name() + "_difference"] = comparison.metric_difference;

@@ -271,6 +271,10 @@ TEST_CASE("an ablation scan by head, by all heads but one and by layer equals se
     CHECK(metric_scan.value(k) == rounding::within(loss, score_bound(input) * loss));
   }
   CHECK(scan.full_value() == near_perplexity(input, expected[0]));
+  // For a task without a perplexity, the same scan compares mean losses.
+  const Scan loss_scan = scan_heads(input, cases, {}, LossValue::mean_loss);
+  CHECK(loss_scan.full_value() == nll_per_token(scan.scores[0]));
+  CHECK(loss_scan.value(0) == nll_per_token(scan.score(0)));
   // Perplexities of the two cases that mask a single head of layer 2.
   const std::vector<double> values{scan.value(4), scan.value(6)};
   CHECK(scan.layer_deviation(4) == sample_deviation(values));
@@ -359,7 +363,7 @@ TEST_CASE("a pruning curve masks the least important heads first, whether or not
         const double perplexity = std::exp(nll_per_token(expected[i])), full = std::exp(nll_per_token(expected[0])),
                      bound = score_bound(input) *
                              (perplexity * nll_per_token(expected[i]) + full * nll_per_token(expected[0]));
-        CHECK(comparison.perplexity_difference == rounding::within(perplexity - full, bound));
+        CHECK(comparison.loss_difference == rounding::within(perplexity - full, bound));
         CHECK(comparison.metric_difference == static_cast<double>(i));
       }
       if (per_layer) continue;
