@@ -23,12 +23,13 @@ struct CurveArguments : MeasureArguments {
 };
 
 // Adds the table columns of the loss at one point of a curve.
-void add_comparison(ordered_json& row, const MetricOption& metric, const analysis::CurveComparison& comparison) {
-  row.update({{"heads_gone", comparison.num_masked_heads},
-              {"nll", comparison.nll},
-              {"perplexity", comparison.loss_value},
-              {"difference", comparison.loss_difference},
-              {"relative", comparison.loss_percent_difference}});
+void add_comparison(ordered_json& row, const MetricOption& metric, const analysis::CurveComparison& comparison,
+                    analysis::LossValue loss_value) {
+  row["heads_gone"] = comparison.num_masked_heads;
+  if (loss_value == analysis::LossValue::perplexity)
+    row.update({{"nll", comparison.nll}, {"perplexity", comparison.loss_value}});
+  else row["loss"] = comparison.loss_value;
+  row.update({{"difference", comparison.loss_difference}, {"relative", comparison.loss_percent_difference}});
   if (metric.is_perplexity()) return;
   row[metric.name()] = comparison.metric_value;
   row[metric.name() + "_difference"] = comparison.metric_difference;
@@ -58,7 +59,8 @@ void draw_curves(CurveArguments& args) {
   };
   for (size_t i = 0; rank_source != nullptr && i < session.num_models(); ++i) rank_dataset(session.load(i));
   Table table(Table::format_named(args.format), session.plot() != nullptr);
-  Chart chart{"", "ablated heads, %", args.metric.title(), {}};
+  const analysis::LossValue loss_value = session.loss_value();
+  Chart chart{"", "ablated heads, %", args.metric.is_perplexity() ? column_of(loss_value) : args.metric.title(), {}};
   for (size_t i = 0; i < session.num_models(); ++i) {
     AnalysedModel& analysed_model = session.load(i);
     const auto dataset = rank_dataset(analysed_model);
@@ -75,7 +77,7 @@ void draw_curves(CurveArguments& args) {
           return args.metric.compute(analysed_model.model, *analysed_model.dataset, progress_bar(measure, "rows"),
                                      nullptr, analysed_model.group);
         };
-      analysis::CurveComparer comparer(loss_input, metric);
+      analysis::CurveComparer comparer(loss_input, metric, loss_value);
       for (const auto& point : analysis::pruning_curve(loss_input, rank_input, measure, options)) {
         const analysis::CurveComparison comparison = comparer.compare(point);
         analysed_model.model.require_unchanged_file();
@@ -90,8 +92,8 @@ void draw_curves(CurveArguments& args) {
                          {"reranked", args.rerank},
                          {"rank_data", rank_source != nullptr ? rank_source->name() : session.shard_name()},
                          {"fraction", point.fraction}};
-        add_comparison(row, args.metric, comparison);
-        row["tokens"] = point.score.num_tokens;
+        add_comparison(row, args.metric, comparison, loss_value);
+        add_num_scored(row, loss_value, point.score.num_tokens);
         table.print_row(append_protocol(std::move(row), args, analysed_model.scoring_options));
       }
       chart.curves.push_back(std::move(curve));

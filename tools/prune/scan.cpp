@@ -43,7 +43,12 @@ HeadSet select_heads(const ScanArguments& args, AnalysedModel& analysed_model) {
   return named_heads;
 }
 
-analysis::Scan run_scan(const ScanArguments& args, AnalysedModel& analysed_model) {
+// Returns the name of the column of the scanned value: the metric, or without --metric the value of the loss.
+std::string value_column(const ScanArguments& args, analysis::LossValue loss_value) {
+  return args.metric.is_perplexity() ? column_of(loss_value) : args.metric.name();
+}
+
+analysis::Scan run_scan(const ScanArguments& args, AnalysedModel& analysed_model, analysis::LossValue loss_value) {
   analysis::MetricFunction metric;
   if (!args.metric.is_perplexity())
     metric = [&](const std::function<void(int64_t, int64_t)>& progress) {
@@ -53,24 +58,25 @@ analysis::Scan run_scan(const ScanArguments& args, AnalysedModel& analysed_model
   auto cases =
       analysis::scan_cases(*analysed_model.model.model, analysed_model.side, analysed_model.kinds,
                            {select_heads(args, analysed_model), args.layers, args.all_but_one, analysed_model.unit});
-  return analysis::scan_heads(analysed_model.analysis_input("scan"), std::move(cases), metric);
+  return analysis::scan_heads(analysed_model.analysis_input("scan"), std::move(cases), metric, loss_value);
 }
 
 // Prints a table row for the full model, then a table row for each ablated model.
 void print_cases(const ScanArguments& args, Table& table, const AnalysedModel& analysed_model,
-                 const analysis::Scan& scan) {
+                 const analysis::Scan& scan, analysis::LossValue loss_value) {
   // A layer or head of -1 means none, which the table shows as NaN, so that the columns stay numeric.
   auto number_or_nan = [&](int64_t x) { return x < 0 ? ordered_json(kNaN) : ordered_json(x); };
   // `score_index`: 0 for the full model, i + 1 for scan.cases[i].
   auto print = [&](ordered_json row, size_t score_index, double deviation) {
     const task::NllSum& score = scan.scores[score_index];
     const double value = scan.values[score_index], full_value = scan.full_value();
-    if (args.metric.is_perplexity()) row["nll"] = analysis::nll_per_token(score);
-    row.update({{args.metric.name(), value},
+    if (args.metric.is_perplexity() && loss_value == analysis::LossValue::perplexity)
+      row["nll"] = analysis::nll_per_token(score);
+    row.update({{value_column(args, loss_value), value},
                 {"difference", value - full_value},
                 {"relative", 100 * (value / full_value - 1)},
                 {"layer_deviation", deviation}});
-    if (args.metric.is_perplexity()) row["tokens"] = score.num_tokens;
+    if (args.metric.is_perplexity()) add_num_scored(row, loss_value, score.num_tokens);
     row.update(args.metric.protocol());
     table.print_row(append_protocol(std::move(row), args, analysed_model.scoring_options));
   };
@@ -87,11 +93,13 @@ void print_cases(const ScanArguments& args, Table& table, const AnalysedModel& a
 }
 
 // Adds a heat map of the differences from the full model for each kind of attention and each ablation mode.
-void add_heat_maps(const ScanArguments& args, Plot& plot, const std::string& model, const analysis::Scan& scan) {
+void add_heat_maps(const ScanArguments& args, Plot& plot, const std::string& model, const analysis::Scan& scan,
+                   analysis::LossValue loss_value) {
   for (const auto& [key, rows] : scan.head_differences()) {
     const auto& [kind, mode] = key;
-    plot.add(HeatMap{str(model, ", ", name_of(kind), ", ", name_of(mode), ", difference of ", args.metric.name()),
-                     args.unit, "layer", rows});
+    plot.add(HeatMap{
+        str(model, ", ", name_of(kind), ", ", name_of(mode), ", difference of ", value_column(args, loss_value)),
+        args.unit, "layer", rows});
   }
 }
 
@@ -102,14 +110,15 @@ struct LayerAblation {
   double full_value = 0;               // metric of the full model
   std::vector<double> ablated_values;  // metric of each ablated model
   data::ScoringOptions scoring_options;
-  int64_t tokens = 0;  // number of scored tokens
+  int64_t num_scored = 0;  // number of scored targets
 };
 using LayerAblations = std::map<analysis::ScanLayerKey, std::vector<LayerAblation>>;
 
 // Prints one row per layer, ablation mode and model, with adjacent rows for the same layer and mode. The column
 // "change" is the percent change of the deviation relative to the first model; NaN for the first model itself, and if
 // the first model lacks the layer.
-void print_summary(const ScanArguments& args, Table& table, const LayerAblations& ablations) {
+void print_summary(const ScanArguments& args, Table& table, const LayerAblations& ablations,
+                   analysis::LossValue loss_value) {
   for (const auto& [scan_layer, models] : ablations)
     for (const LayerAblation& ablation : models) {
       const auto& [kind, layer, mode] = scan_layer;
@@ -123,7 +132,7 @@ void print_summary(const ScanArguments& args, Table& table, const LayerAblations
           {"side", args.side},
           {"mode", name_of(mode)},
           {"heads", ablation.ablated_values.size()},
-          {args.metric.name(), ablation.full_value},
+          {value_column(args, loss_value), ablation.full_value},
           {"difference", comparison.difference},
           {"relative", comparison.percent_difference},
           {"deviation", comparison.deviation},
@@ -131,7 +140,7 @@ void print_summary(const ScanArguments& args, Table& table, const LayerAblations
            ablation.model_index == 0 || first_ablation.model_index > 0
                ? kNaN
                : 100 * (comparison.deviation / analysis::sample_deviation(first_ablation.ablated_values) - 1)}};
-      if (args.metric.is_perplexity()) row["tokens"] = ablation.tokens;
+      if (args.metric.is_perplexity()) add_num_scored(row, loss_value, ablation.num_scored);
       row.update(args.metric.protocol());
       table.print_row(append_protocol(std::move(row), args, ablation.scoring_options));
     }
@@ -145,20 +154,21 @@ void scan(const ScanArguments& args) {
     select_heads(args, analysed_model);
     args.metric.check(analysed_model.model, *analysed_model.dataset, args.files.back(), args.scoring_options);
   });
+  const analysis::LossValue loss_value = session.loss_value();
   Table table(Table::format_named(args.format), session.plot() != nullptr);
   LayerAblations ablations;
   for (size_t i = 0; i < session.num_models(); ++i) {
     AnalysedModel& analysed_model = session.load(i);
-    const analysis::Scan scan = run_scan(args, analysed_model);
+    const analysis::Scan scan = run_scan(args, analysed_model, loss_value);
     analysed_model.model.require_unchanged_file();
-    if (session.plot() != nullptr) add_heat_maps(args, *session.plot(), analysed_model.model.name, scan);
+    if (session.plot() != nullptr) add_heat_maps(args, *session.plot(), analysed_model.model.name, scan, loss_value);
     if (args.plot == "-") continue;
-    if (!args.summary) print_cases(args, table, analysed_model, scan);
+    if (!args.summary) print_cases(args, table, analysed_model, scan, loss_value);
     for (const auto& [scan_layer, ablated_values] : scan.values_by_layer)
       ablations[scan_layer].push_back({i, analysed_model.model.name, scan.full_value(), ablated_values,
                                        analysed_model.scoring_options, scan.scores[0].num_tokens});
   }
-  if (args.summary) print_summary(args, table, ablations);
+  if (args.summary) print_summary(args, table, ablations, loss_value);
   if (session.plot() != nullptr) session.plot()->draw();
 }
 

@@ -117,6 +117,10 @@ PruneSession::PruneSession(const MeasureArguments& args, const std::function<voi
   }
 }
 
+analysis::LossValue PruneSession::loss_value() const {
+  return shard_->task().traits().has_perplexity ? analysis::LossValue::perplexity : analysis::LossValue::mean_loss;
+}
+
 AnalysedModel& PruneSession::load(size_t index) {
   if (analysed_model_ != nullptr && model_index_ == index) return *analysed_model_;
   analysed_model_.reset();
@@ -133,6 +137,15 @@ AnalysedModel& PruneSession::load(size_t index) {
                     analysis::head_unit_named(args_.unit), kinds, group_});
   model_index_ = index;
   return *analysed_model_;
+}
+
+const char* column_of(analysis::LossValue loss_value) {
+  return loss_value == analysis::LossValue::perplexity ? "perplexity" : "loss";
+}
+
+void add_num_scored(ordered_json& row, analysis::LossValue loss_value, int64_t num_scored) {
+  if (loss_value == analysis::LossValue::perplexity) row["tokens"] = num_scored;
+  else row["scored"] = num_scored;
 }
 
 ordered_json append_protocol(ordered_json row, const MeasureArguments& args,

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "analysis/ablation.h"
 #include "analysis/analysis_input.h"
 #include "analysis/groups.h"
 #include "analysis/heads.h"
@@ -74,6 +75,8 @@ class PruneSession {
                         const std::string& rank_data = "");
   size_t num_models() const { return checkpoints_.size(); }
   const std::string& shard_name() const { return shard_->name(); }
+  // Returns the value of the loss that tables compare: perplexity for a text or pairs, the mean loss for other shards.
+  analysis::LossValue loss_value() const;
   Plot* plot() { return plot_.get(); }  // the plot of --plot; null without --plot
   // Returns model `index`, which is loaded if necessary; the reference is valid until the next call with another index.
   AnalysedModel& load(size_t index);
@@ -87,6 +90,11 @@ class PruneSession {
   size_t model_index_ = 0;  // command-line index of the model that analysed_model_ holds
   const distributed::Group* group_ = nullptr;
 };
+
+// Returns the name of the column of the loss value: "perplexity" or "loss".
+const char* column_of(analysis::LossValue loss_value);
+// Adds the number of scored targets to `row`: the column "tokens" for perplexity, otherwise the column "scored".
+void add_num_scored(nlohmann::ordered_json& row, analysis::LossValue loss_value, int64_t num_scored);
 
 // Returns `row` with the columns of the scoring protocol appended.
 nlohmann::ordered_json append_protocol(nlohmann::ordered_json row, const MeasureArguments& args,

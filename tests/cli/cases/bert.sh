@@ -217,6 +217,23 @@ for model in "$m v.mhs" "ft/seed1/best.safetensors classes.mhs" "qa/best.safeten
   expect 0 mh-prune rank --by taylor $model
   expect 0 mh-spectrum --blocks 4 --summary $model
 done
+# The tables of mh-prune name the loss of a task head, which is no perplexity, and count targets instead of tokens.
+for model in "ft/seed1/best.safetensors classes.mhs 120" "n/best.safetensors numbers.mhs 80"; do
+  read -r checkpoint shard rows <<< "$model"
+  expect 0 mh-prune scan --heads 0:0,0:1 --format json $checkpoint $shard; mv out scan
+  expect 0 mh-prune scan --heads 0:0,0:1 --summary --format json $checkpoint $shard; mv out summary
+  expect 0 mh-prune curve --by random --step 100% --format json $checkpoint $shard; mv out curve
+  python3 - $rows <<'P'
+import json, sys
+tables = {name: [json.loads(line) for line in open(name)] for name in ("scan", "summary", "curve")}
+for name, rows in tables.items():
+    assert not {"nll", "perplexity", "tokens"} & rows[0].keys(), (name, rows[0])
+    assert all(row["scored"] == int(sys.argv[1]) for row in rows), (name, rows)
+full = tables["scan"][0]["loss"]
+assert tables["summary"][0]["loss"] == full and all(row["difference"] == row["loss"] - full for row in tables["scan"])
+assert all(row["difference"] == row["loss"] - tables["curve"][0]["loss"] for row in tables["curve"])
+P
+done
 # mh-prune --metric and mh-eval report the same task scores for the same models.
 print_score() { mh-eval -q --format json "$1" "$2" | python3 -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[1]])' "$3"; }
 mh-prune cut -q ft/seed1/best.safetensors --heads 0:1 -o without.safetensors
