@@ -54,10 +54,16 @@ task::EvaluationOptions MetricOption::evaluation_options() const {
 
 void MetricOption::check(model::LoadedModel& model, const task::Dataset& dataset, const std::string& shard,
                          const data::ScoringOptions& scoring_options) const {
-  if (is_perplexity()) return;
-  const bool needs_decoding = score_spec().needs_decoding;
   const auto scores = dataset.score_names();
   const bool has_task_scores = !task::task_of(model.config.model)->traits().has_perplexity;
+  if (is_perplexity()) {
+    if (option_->count() > 0 && has_task_scores)
+      refuse_usage("--metric perplexity", "a shard of text or of pairs to translate",
+                   str(shard, ", which is scored with ", join(scores, ", ")),
+                   str("use --metric ", join(scores, " or "), ", or leave --metric out to compare the loss"));
+    return;
+  }
+  const bool needs_decoding = score_spec().needs_decoding;
   if (std::find(scores.begin(), scores.end(), name_) == scores.end())
     refuse_usage("--metric " + name_,
                  needs_decoding ? "a shard of pairs to translate" : "a shard that is scored with " + name_,

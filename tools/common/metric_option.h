@@ -37,7 +37,8 @@ class MetricOption {
   bool is_perplexity() const { return name_ == kPerplexity; }
   // Throws Error(usage) if the metric is not defined for the dataset (a score of decoded text needs pairs), if
   // `scoring_options` selects a sample of the data, or if the model cannot decode. `scoring_options`: scoring options
-  // from the command line. Does nothing for perplexity.
+  // from the command line. Perplexity, unless --metric states it, is defined for every dataset: of a task without one,
+  // the tools compare the loss.
   void check(model::LoadedModel& model, const task::Dataset& dataset, const std::string& shard,
              const data::ScoringOptions& scoring_options) const;
   // Returns the metric of the model on all pairs or rows of the dataset. Must not be called for perplexity. `observer`

@@ -234,6 +234,7 @@ assert tables["summary"][0]["loss"] == full and all(row["difference"] == row["lo
 assert all(row["difference"] == row["loss"] - tables["curve"][0]["loss"] for row in tables["curve"])
 P
 done
+expect 2 mh-prune scan --heads 0:0 --metric perplexity ft/seed1/best.safetensors classes.mhs
 # mh-prune --metric and mh-eval report the same task scores for the same models.
 print_score() { mh-eval -q --format json "$1" "$2" | python3 -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[1]])' "$3"; }
 mh-prune cut -q ft/seed1/best.safetensors --heads 0:1 -o without.safetensors
