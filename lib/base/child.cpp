@@ -18,6 +18,8 @@
 #include <exception>
 #include <new>
 
+#include "base/system_message.h"
+
 namespace mh {
 
 namespace {
@@ -100,7 +102,7 @@ size_t count_threads() {
 }
 
 [[noreturn]] void fail(const char* message) {
-  throw Error(Exit::failed, str(message, ": ", std::strerror(errno), "; run the command again"));
+  throw Error(Exit::failed, str(message, ": ", system_message(errno), "; run the command again"));
 }
 
 // Resets the signal handlers inherited from the parent. In the child they would remove unfinished files of the parent,

@@ -18,6 +18,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/system_message.h"
 #include "base/text.h"
 
 namespace mh {
@@ -33,8 +34,6 @@ const mode_t start_umask = [] {
   umask(mask);
   return mask;
 }();
-
-std::string system_message(int error_number) { return std::strerror(error_number); }
 
 // Repeats a system call while a signal interrupts it.
 template <class Call>
@@ -75,8 +74,9 @@ Error input_error(const std::string& name, const std::string& expected, int erro
 
 [[noreturn]] void fail_to_write(const std::string& name, int error_number) {
   if (error_number == EPIPE) throw BrokenPipe(name);
-  throw Error(Exit::failed,
-              Problem{name, "a writable output", system_message(error_number), advice_for_errno(error_number)});
+  // The folder of an output is missing, since the output itself need not exist.
+  const std::string found = error_number == ENOENT ? "no such folder" : system_message(error_number);
+  throw Error(Exit::failed, Problem{name, "a writable output", found, advice_for_errno(error_number)});
 }
 
 bool continues_after_closed_pipe = false;

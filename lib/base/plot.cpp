@@ -11,10 +11,10 @@
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
-#include <cstring>
 
 #include "base/child.h"
 #include "base/error.h"
+#include "base/system_message.h"
 #include "base/text.h"
 #include "ceil_div.h"
 
@@ -67,7 +67,7 @@ std::string terminal_command(const std::string& path, size_t num_panels) {
 }
 
 [[noreturn]] void fail_to_plot(const char* action, int error_number) {
-  throw Error(Exit::failed, str("--plot: cannot ", action, ": ", std::strerror(error_number),
+  throw Error(Exit::failed, str("--plot: cannot ", action, ": ", system_message(error_number),
                                 "; run the command again, or leave --plot out"));
 }
 

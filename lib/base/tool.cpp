@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "base/renamed_keys.h"
 #include "base/signals.h"
+#include "base/system_message.h"
 #include "base/text.h"
 #include "base/version.h"
 
@@ -114,7 +115,7 @@ std::string without_tool_name(const std::string& message, const std::string& nam
 
 // Returns the error for a failed write to standard output; errno has the cause.
 Error standard_output_error() {
-  return {Exit::failed, Problem{kStandardOutput, "a writable output", std::strerror(errno),
+  return {Exit::failed, Problem{kStandardOutput, "a writable output", system_message(errno),
                                 "redirect standard output to another file"}};
 }
 

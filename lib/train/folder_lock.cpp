@@ -8,11 +8,11 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <cstring>
 #include <thread>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/system_message.h"
 #include "base/text.h"
 
 namespace mh::train {
@@ -61,21 +61,21 @@ FolderLock::FolderLock(const std::string& folder, const std::string& advice) {
   refuse_link(lock_file);
   descriptor_ = open_descriptor(lock_file, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (descriptor_ < 0)
-    throw Error(Exit::failed, Problem{lock_file, "a writable file", std::strerror(errno), "choose another --out"});
+    throw Error(Exit::failed, Problem{lock_file, "a writable file", system_message(errno), "choose another --out"});
   try {
     if (flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
       const int error_number = errno;
       const std::string owner = error_number == EWOULDBLOCK ? read_owner(lock_file) : "";
       throw Error(Exit::failed,
                   Problem{folder, "a folder that no other process uses",
-                          error_number != EWOULDBLOCK ? str("a lock that fails: ", std::strerror(error_number))
+                          error_number != EWOULDBLOCK ? str("a lock that fails: ", system_message(error_number))
                           : owner.empty()             ? "a running mh-train or mh-finetune"
                                                       : "a running mh-train or mh-finetune: " + owner,
                           advice});
     }
     if (ftruncate(descriptor_, 0) != 0 ||
         write_fully(descriptor_, str("process ", getpid(), " on ", host_name(), "\n")) != 0)
-      throw Error(Exit::failed, Problem{lock_file, "a successful write", std::strerror(errno),
+      throw Error(Exit::failed, Problem{lock_file, "a successful write", system_message(errno),
                                         "free some space, or choose another --out"});
   } catch (...) {
     ::close(descriptor_);

@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <set>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json_types.h"
+#include "base/system_message.h"
 #include "base/text.h"
 #include "io/checkpoint.h"
 #include "io/run_log.h"
@@ -77,8 +77,8 @@ RunFolder::RunFolder(const std::string& path, bool resume, bool is_owner) : path
   }
   fs::create_directories(path, error);
   if (error || !fs::is_directory(path))
-    throw Error(Exit::failed,
-                Problem{path, "a folder for the run", error ? error.message() : "a file", "choose another --out"});
+    throw Error(Exit::failed, Problem{path, "a folder for the run", error ? system_message(error.value()) : "a file",
+                                      "choose another --out"});
   refuse_links(path);
   lock_.emplace(path, resume ? "wait for the other process" : "choose another --out");
   remove_partial_files(path);
@@ -122,7 +122,7 @@ void RunFolder::log(const nlohmann::ordered_json& line) {
   const std::string text = line.dump() + "\n";
   if (log_fd_ < 0) log_fd_ = open_descriptor(file("log.jsonl"), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (const int code = log_fd_ < 0 ? errno : write_fully(log_fd_, text); code != 0)
-    throw Error(Exit::failed, Problem{file("log.jsonl"), "a successful write", std::strerror(code),
+    throw Error(Exit::failed, Problem{file("log.jsonl"), "a successful write", system_message(code),
                                       "free some space, then continue with --resume --out " + path_});
 }
 

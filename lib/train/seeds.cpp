@@ -6,6 +6,7 @@
 #include "analysis/ablation.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/system_message.h"
 #include "base/text.h"
 
 namespace mh::train {
@@ -49,8 +50,8 @@ SeedFolder::SeedFolder(const SeedRuns& runs) : path_(runs.folder) {
   std::error_code error;
   std::filesystem::create_directories(path_, error);
   if (error || !std::filesystem::is_directory(path_))
-    throw Error(Exit::failed,
-                Problem{path_, "a folder for the runs", error ? error.message() : "a file", "choose another --out"});
+    throw Error(Exit::failed, Problem{path_, "a folder for the runs", error ? system_message(error.value()) : "a file",
+                                      "choose another --out"});
   lock_.emplace(path_, runs.resume ? "wait for the other process" : "choose another --out");
 }
 

@@ -56,8 +56,8 @@ READING_FUNCTIONS = {"open", "read", "mmap", "stat", "fstat"}
 PREP_ALLOCATION_BYTES = 1 << 16  # smallest allocation of mh-prep that fails, bytes; the other tools: 1 MiB
 TIMEOUT_SECONDS = 60  # seconds for each run of a command
 SAMPLE_SIZE = 1  # number of failing calls for each function and error, without --full
-CAUSES = ("No space left", "Input/output error", "Disk quota exceeded", "Cannot allocate memory", "out of memory", "Too many open files",
-          "Operation not permitted", "Resource temporarily unavailable", "No locks available")
+CAUSES = ("no space left", "input/output error", "disk quota exceeded", "cannot allocate memory", "out of memory", "too many open files",
+          "operation not permitted", "resource temporarily unavailable", "no locks available")
 SYNC_WARNING = "its name may not survive a power failure"
 
 
@@ -130,7 +130,7 @@ def check_fault(workplace, library, fault):
         is_unreadable_input = function in READING_FUNCTIONS and error != "ENOMEM" and workplace.names_input(process.stderr)
         if status not in {1, 4} and not (status == 3 and is_unreadable_input):
             problems.append(f"exit status {status}: {process.stderr.strip()}")
-        if f"{workplace.scenario.tool}: error: " not in process.stderr or not any(cause in process.stderr for cause in CAUSES):
+        if f"{workplace.scenario.tool}: error: " not in process.stderr or not any(cause in process.stderr.lower() for cause in CAUSES):
             problems.append(f"expected a message with the cause; found: {process.stderr.strip()}")
     return problems + workplace.find_problems(status)
 

@@ -14,7 +14,7 @@ with_full_disk() { [ "$RANK" != 0 ] || ulimit -f 40; "$@"; }
 start=$SECONDS
 in_processes 1 2 with_full_disk mh-train -q --threads 1 --resume --out run --set train.length=30u
 [ $((SECONDS - start)) -lt 60 ] || fail "expected the end of both processes within 60 s; found $((SECONDS - start)) s"
-grep -q "File too large" err.0 || fail "expected the cause in the message of rank 0; found $(cat err.0)"
+grep -q "file too large" err.0 || fail "expected the cause in the message of rank 0; found $(cat err.0)"
 grep -q "rank 0" err.1 || fail "expected the name of rank 0 in the message of rank 1; found $(cat err.1)"
 record_error 1 err.0 "mh-train -q --threads 1 --resume --out run --set train.length=30u, rank 0 of 2"
 cmp before run/last.safetensors

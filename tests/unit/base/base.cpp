@@ -547,7 +547,7 @@ TEST_CASE("writing to an invalid path, a full disk or a closed pipe throws an er
   Folder folder;
   CHECK(message([&] { open_sink(folder.file("no/such")); }).starts_with("1: "));
   CHECK(message([&] { open_sink(folder.path.string()); }).starts_with("2: "));
-  CHECK(contains(message([&] { write_file_atomically("/dev/full", "x"); }), "No space left on device"));
+  CHECK(contains(message([&] { write_file_atomically("/dev/full", "x"); }), "no space left on device"));
   int ends[2];
   REQUIRE(pipe(ends) == 0);
   close(ends[0]);
