@@ -67,17 +67,18 @@ std::string describe_positional(const CLI::App& app, const std::string& name) {
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   std::vector<std::string> known_options;
   collect_options(app, known_options);
+  std::string near_name_message;  // message for the first option with a near name
   for (const std::string& word : app.remaining(true)) {
     const std::string option = word.substr(0, word.find('='));
     const std::string new_name = new_option_name(option);
     if (std::find(known_options.begin(), known_options.end(), new_name) != known_options.end())
       return str("expected a known option; found ", option, ", the name of an option in earlier versions; write ",
                  new_name);
+    if (!near_name_message.empty()) continue;
+    if (const std::string hint = did_you_mean(option, known_options); !hint.empty())
+      near_name_message = str("expected a known option; found ", word, "; ", hint);
   }
-  for (const std::string& word : app.remaining(true)) {
-    const std::string hint = did_you_mean(word.substr(0, word.find('=')), known_options);
-    if (!hint.empty()) return str("expected a known option; found ", word, "; ", hint);
-  }
+  if (!near_name_message.empty()) return near_name_message;
   if (const auto names = split_message_at(error, "ExcludesError", " excludes ")) {
     const auto& [option, other] = *names;
     const CLI::Option* positional = other[0] == '-' ? nullptr : app.get_option_no_throw(other);
