@@ -142,7 +142,7 @@ void require_experts(model::LanguageModel& model, const Kinds& kinds) {
   model.hidden({token, model.has_encoder() ? token : at::Tensor()}, {}, nullptr, &gate_observer);
   if (gate_observer.layers().empty())
     refuse_usage(
-        "mh-spectrum experts", "a model with a mixture of attentive experts",
+        "experts", "a model with a mixture of attentive experts",
         kinds.empty() ? "no layer with gates of experts" : "no layer with gates of experts among the selected kinds",
         "use a model with attention.combiner='mae'");
 }

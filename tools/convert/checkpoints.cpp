@@ -27,17 +27,17 @@ void check_arguments(const Arguments& args) {
       !std::filesystem::exists(args.files.front()))
     refuse_input(args.files.front(), "a Hugging Face folder", "no such folder", "check the path");
   if (!args.changes_checkpoints())
-    refuse_usage("mh-convert", "--average, --fold, --head-size or a Hugging Face folder",
+    refuse_usage("", "--average, --fold, --head-size or a Hugging Face folder",
                  args.files.empty() ? "none" : "only " + join(args.files, ", "),
                  "name the folder of a Hugging Face model, or a checkpoint with one of these options");
-  if (args.files.empty()) refuse_usage("mh-convert", "a checkpoint", "none", "mh-convert --help shows all options");
+  if (args.files.empty()) refuse_usage("", "a checkpoint", "none", "mh-convert --help shows all options");
   if (!args.average && args.files.size() > 1)
     refuse_usage(args.fold ? "--fold" : "--head-size", "one checkpoint", count_of(args.files.size(), "checkpoint"),
                  "add --average to average the checkpoints first");
   refuse_options({args.seed_option, args.padded_vocabulary_option}, "a Hugging Face folder with this option",
                  "checkpoints");
   if (std::count(args.files.begin(), args.files.end(), "-") > 1)
-    refuse_usage("mh-convert", "standard input (-) for at most one file", "- twice", "write the other input to a file");
+    refuse_usage("", "standard input (-) for at most one file", "- twice", "write the other input to a file");
   check_output(args);
 }
 
@@ -53,7 +53,7 @@ void log_non_trainable(const nn::ParameterList& parameters) {
 
 void check_output(const Arguments& args) {
   if (args.output == "-" && isatty(STDOUT_FILENO) == 1)
-    refuse_usage("mh-convert", "a file or a pipe for the checkpoint", "a terminal", "use -o FILE, or > FILE");
+    refuse_usage("", "a file or a pipe for the checkpoint", "a terminal", "use -o FILE, or > FILE");
   refuse_output_onto_input(args.output, args.files);
 }
 

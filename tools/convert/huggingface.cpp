@@ -67,7 +67,7 @@ void convert_from_huggingface(const Arguments& args) {
   refuse_folder_to_average_or_fold(args);
   refuse_options({args.head_size_option}, "a checkpoint file with this option", "a Hugging Face folder");
   if (args.files.size() != 1)
-    refuse_usage("mh-convert", "one Hugging Face folder", count_of(args.files.size(), "argument"),
+    refuse_usage("", "one Hugging Face folder", count_of(args.files.size(), "argument"),
                  "mh-convert --help shows examples");
   check_output(args);
   nn::prepare_cpu(args.threads);

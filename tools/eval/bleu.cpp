@@ -84,7 +84,7 @@ void BleuJob::check() const {
   paths.insert(paths.end(), reference_paths.begin(), reference_paths.end());
   paths.insert(paths.end(), compared_paths.begin(), compared_paths.end());
   if (std::count(paths.begin(), paths.end(), "-") > 1)
-    refuse_usage("mh-eval bleu", "standard input (-) for at most one file", "- more than once",
+    refuse_usage("bleu", "standard input (-) for at most one file", "- more than once",
                  "write the other inputs to files");
 }
 

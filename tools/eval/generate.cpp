@@ -133,7 +133,7 @@ void write_texts(const GenerateJob& job) {
                    "a temperature above 0 with this option, since 0 always takes the likeliest token",
                    "--temperature 0");
   if (std::count(files.begin(), files.end(), "-") > 1)
-    refuse_usage("mh-eval generate", "standard input (-) for at most one file", "- more than once",
+    refuse_usage("generate", "standard input (-) for at most one file", "- more than once",
                  "write the other inputs to files");
   model::LoadedModel model = load_checkpoint(*job.args, job.model);
   if (model.model->has_encoder())

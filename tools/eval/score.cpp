@@ -53,14 +53,13 @@ std::string file_of(const ScoreJob& job, const std::string& path, size_t index) 
 void check_arguments(const ScoreJob& job) {
   const DecodeJob& decoding = job.decoding;
   if (job.files.size() < 2)
-    refuse_usage("mh-eval", "one or more models, then the data",
+    refuse_usage("", "one or more models, then the data",
                  job.files.empty() ? "none" : str(job.files[0], ", without data"), "usage: mh-eval MODEL... DATA");
   if (job.is_ensemble && job.files.size() < 3)
     refuse_usage("--ensemble", "two or more models, then the data", str("one model, ", job.files[0]),
                  "add a model, or leave --ensemble out");
   if (std::count(job.files.begin(), job.files.end(), "-") > 1)
-    refuse_usage("mh-eval", "standard input (-) for at most one file", "- more than once",
-                 "write the other inputs to files");
+    refuse_usage("", "standard input (-) for at most one file", "- more than once", "write the other inputs to files");
   if (job.per_token_path == "-")
     refuse_usage("--per-token", "a file, since the scores go to standard output", "-", "name a file");
   refuse_misspelling(*job.tool, job.files[0]);

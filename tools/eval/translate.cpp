@@ -47,7 +47,7 @@ void TranslateJob::check() const {
   if (std::count(files.begin(), files.end(), "-") + std::count(added_models.begin(), added_models.end(), "-") +
           (model == "-" ? 1 : 0) + (prefix_file == "-" ? 1 : 0) >
       1)
-    refuse_usage("mh-eval translate", "standard input (-) for at most one file", "- more than once",
+    refuse_usage("translate", "standard input (-) for at most one file", "- more than once",
                  "write the other inputs to files");
   if (sampling.samples > 0)
     refuse_options({fields->option("nbest"), fields->option("beam")},

@@ -48,7 +48,7 @@ std::vector<std::string> measures_without_data() {
 void check_arguments(const Arguments& args) {
   if (args.heads.empty() == args.measure.empty())
     refuse_usage(
-        "mh-prune cut", "either --heads or --by", args.heads.empty() ? "neither" : "both",
+        "cut", "either --heads or --by", args.heads.empty() ? "neither" : "both",
         args.heads.empty() ? "for example --by taylor --data valid.mhs --fraction 30%" : "leave --heads or --by out");
   if (args.output.empty())
     refuse_usage("--output", "a file for the new checkpoint", "none", "use -o FILE, or -o - for standard output");
@@ -60,8 +60,7 @@ void check_arguments(const Arguments& args) {
                    args.count == 0 ? "neither" : "both",
                    args.count == 0 ? "for example --fraction 30%" : "leave --fraction or --count out");
     if (args.model == "-" && args.data == "-")
-      refuse_usage("mh-prune cut", "standard input (-) for at most one file", "- twice",
-                   "write the other input to a file");
+      refuse_usage("cut", "standard input (-) for at most one file", "- twice", "write the other input to a file");
   }
   analysis::check_unit(analysis::head_unit_named(args.unit), analysis::side_named(args.side), "--unit");
   refuse_output_onto_input(args.output,

@@ -86,8 +86,7 @@ void show_experts(const ExpertsJob& job) {
   if (start_process().rank > 0) return;  // in a job of several processes, rank 0 computes the results
   const Arguments& args = *job.args;
   if (job.model == "-" && job.data == "-")
-    refuse_usage("mh-spectrum", "standard input (-) for at most one file", "- twice",
-                 "write the other input to a file");
+    refuse_usage("", "standard input (-) for at most one file", "- twice", "write the other input to a file");
   refuse_output_onto_input("-", {job.model, job.data});
   const io::Checkpoint checkpoint(job.model);
   const ShardSource shard(job.data);

@@ -57,7 +57,7 @@ struct SpectraJob {
 // Throws Error(usage) for invalid file arguments. Called before any file is opened.
 void check_files(const SpectraJob& job, const std::vector<std::string>& models, bool reads_text) {
   if (job.files.empty() || (reads_text && job.files.size() == 1))
-    refuse_usage("mh-spectrum", reads_text ? "one or more models, then the data" : "a model",
+    refuse_usage("", reads_text ? "one or more models, then the data" : "a model",
                  job.files.empty() ? "none" : str(job.files[0], ", without data"),
                  reads_text
                      ? str("name a shard after the models, or use --of ", matrices_text(false), ", which need no data")
@@ -66,8 +66,7 @@ void check_files(const SpectraJob& job, const std::vector<std::string>& models, 
     refuse_usage(str("--of ", job.source_name), "models only, since these matrices need no data", models.back(),
                  "leave the data out");
   if (std::count(job.files.begin(), job.files.end(), "-") > 1)
-    refuse_usage("mh-spectrum", "standard input (-) for at most one file", "- more than once",
-                 "write the other inputs to files");
+    refuse_usage("", "standard input (-) for at most one file", "- more than once", "write the other inputs to files");
   refuse_output_onto_input("-", job.files);
   std::set<std::string> outputs;
   for (const auto& [option, file] : {std::pair{"--curves", job.curves_path}, std::pair{"--plot", job.plot_path},
@@ -149,9 +148,9 @@ struct PreparedSource {
   data::ScoringOptions scoring_options;
 };
 
-// Returns the place of an error of the matrices: the option --of, or the tool if --of has its default.
+// Returns the place of an error of the matrices: the option --of, or none if --of has its default.
 std::string place_of(const SpectraJob& job) {
-  return job.source_name == kDefaultSource ? std::string("mh-spectrum") : "--of " + job.source_name;
+  return job.source_name == kDefaultSource ? std::string() : "--of " + job.source_name;
 }
 
 void refuse_no_matrices(const SpectraJob& job, const std::string& model, bool reads_text) {

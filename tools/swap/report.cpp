@@ -38,11 +38,11 @@ struct ReportJob {
 
 void check_report(const ReportJob& job) {
   if (job.files.size() < 2)
-    refuse_usage("mh-swap report", "one or more models, then the data",
+    refuse_usage("report", "one or more models, then the data",
                  job.files.empty() ? "none" : str(job.files[0], ", without data"),
                  "usage: mh-swap report MODEL... DATA");
   if (std::count(job.files.begin(), job.files.end(), "-") > 1)
-    refuse_usage("mh-swap report", "standard input (-) for at most one file", "- more than once",
+    refuse_usage("report", "standard input (-) for at most one file", "- more than once",
                  "write the other inputs to files");
   refuse_output_onto_input("-", job.files);
   if (job.plot == "-")

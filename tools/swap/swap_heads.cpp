@@ -59,10 +59,10 @@ std::string chosen_pairs_text(const SwapJob& job) { return job.mode.empty() ? "-
 
 // Throws Error(usage) for invalid arguments. Called before any file is opened.
 void check_arguments(const SwapJob& job) {
-  if (job.model.empty()) refuse_usage("mh-swap", "a model", "none", "mh-swap --help shows all options");
+  if (job.model.empty()) refuse_usage("", "a model", "none", "mh-swap --help shows all options");
   refuse_misspelling(*job.tool, job.model);
   if (job.pairs.empty() && job.mode.empty())
-    refuse_usage("mh-swap", "--pairs or --mode", "neither",
+    refuse_usage("", "--pairs or --mode", "neither",
                  "for example --mode soft --k 3 --data valid.mhs -o swapped.safetensors");
   if (job.output.empty() && !job.dry_run)
     refuse_usage("--output", "a file for the new checkpoint", "none", "use -o FILE, or -o - for standard output");
@@ -81,7 +81,7 @@ void check_arguments(const SwapJob& job) {
     refuse_usage("--data", ranking_modes_text() + ", which rank heads, or --dry-run", chosen_pairs_text(job),
                  "leave --data out");
   if (job.model == "-" && job.data == "-")
-    refuse_usage("mh-swap", "standard input (-) for at most one file", "- twice", "write the other input to a file");
+    refuse_usage("", "standard input (-) for at most one file", "- twice", "write the other input to a file");
   std::vector<std::string> inputs{job.model};
   if (!job.data.empty()) inputs.push_back(job.data);
   refuse_output_onto_input(job.dry_run ? "-" : job.output, inputs);
@@ -167,7 +167,7 @@ void run_swap(const SwapJob& job) {
     log_warning("swapped heads compute with the attention options of their new layers, which differ: " + layers);
   if (job.dry_run) return print_pairs(job, model.name, choice);
   const analysis::ExtraTensors optimizer_moments = [&](const nn::Parameter& p) { return moments->moments_of(p); };
-  analysis::swap_heads(parameters, choice.pairs, options, "mh-swap",
+  analysis::swap_heads(parameters, choice.pairs, options, "--pairs",
                        moments != nullptr ? optimizer_moments : analysis::ExtraTensors{});
   analysis::rewrite_checkpoint(*sink, checkpoint, parameters,
                                moments != nullptr ? moments->all() : std::map<std::string, at::Tensor>{});
