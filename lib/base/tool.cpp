@@ -8,7 +8,6 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <iostream>
 #include <new>
 #include <optional>
@@ -106,14 +105,6 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   return message;
 }
 
-// Returns the message of an error without the name of the tool at its beginning, which log_error() prints:
-// "mh-prune cut: expected …" becomes "cut: expected …".
-std::string without_tool_name(const std::string& message, const std::string& name) {
-  for (const char* separator : {": ", " "})
-    if (message.rfind(name + separator, 0) == 0) return message.substr(name.size() + std::strlen(separator));
-  return message;
-}
-
 // Returns the error for a failed write to standard output; errno has the cause.
 Error standard_output_error() {
   return {Exit::failed, Problem{kStandardOutput, "a writable output", system_message(errno),
@@ -159,7 +150,7 @@ int Tool::run(int argc, char** argv, const std::function<void()>& body) {
     if (std::fflush(stdout) != 0) throw standard_output_error();
     return status_;
   } catch (const Error& error) {
-    log_error(without_tool_name(error.what(), info_.name));
+    log_error(error.what());
     return static_cast<int>(error.exit());
   } catch (const std::bad_alloc&) {
     log_error("out of memory; free memory, or use a machine with more memory");
