@@ -87,7 +87,8 @@ bool affects_scores(const std::string& assignment) {
 }  // namespace
 
 model::LoadedModel load_with_options(const ModelArguments& args, const io::Checkpoint& checkpoint,
-                                     model::Masters masters, const std::vector<std::string>& assignments) {
+                                     model::Masters masters, const std::vector<std::string>& assignments,
+                                     bool names_model) {
   const at::Device device = device_of_process(args.device);
   std::vector<std::string> model_settings, task_settings;
   for (const std::string& assignment : assignments)
@@ -104,7 +105,8 @@ model::LoadedModel load_with_options(const ModelArguments& args, const io::Check
   const attention::Path attention_path = attention::parse_attention_path(args.attention_path);
   model.model->set_path(attention_path);
   if (attention_path == attention::Path::fused) model.model->require_fused(false);
-  for (const std::string& line : model.model->describe_paths(false)) log_detail("attention: " + line);
+  const std::string log_prefix = names_model ? model.name + ": " : "";
+  for (const std::string& line : model.model->describe_paths(false)) log_detail(str(log_prefix, "attention: ", line));
   return model;
 }
 

@@ -51,9 +51,11 @@ class ShardSource {
 // Loads a model with the device, attention path and precision of the arguments. `masters`: Masters::present for a tool
 // that reads, changes or writes parameters, Masters::absent for a tool that only runs the model; in fp32, whose forward
 // passes read the masters, a model always has them. `assignments`: texts KEY=VALUE that override configuration keys of
-// the model, or set options of tasks whose options affect scores.
+// the model, or set options of tasks whose options affect scores. `names_model`: whether the logged attention paths
+// name the model, for tools that load several models.
 model::LoadedModel load_with_options(const ModelArguments& args, const io::Checkpoint& checkpoint,
-                                     model::Masters masters, const std::vector<std::string>& assignments = {});
+                                     model::Masters masters, const std::vector<std::string>& assignments = {},
+                                     bool names_model = false);
 
 // Returns the resolved scoring options for a model. For a text, a sequence length of 0 becomes the sequence length of
 // the model's training, and TextRows::automatic becomes sentences if the model was trained with train.batch.order =

@@ -43,8 +43,8 @@ void add_curves_subcommand(CLI::App& app, const std::shared_ptr<Arguments>& args
 void exclude(CLI::App& subcommand, const std::vector<CLI::Option*>& options);
 
 // Loads the checkpoint `path` with the device, attention path, precision and --set of the arguments, in bf16 without
-// masters.
-model::LoadedModel load_checkpoint(const Arguments& args, const std::string& path);
+// masters. `names_model`: whether the logged attention paths name the model, for several models.
+model::LoadedModel load_checkpoint(const Arguments& args, const std::string& path, bool names_model = false);
 // Loads the checkpoints `paths`, of which there is at least one, as load_checkpoint() does, and returns their ensemble;
 // a single checkpoint is returned as a model, not an ensemble. Throws the errors of model::ensemble_of().
 model::LoadedModel load_ensemble(const Arguments& args, const std::vector<std::string>& paths);

@@ -24,13 +24,13 @@ void exclude(CLI::App& subcommand, const std::vector<CLI::Option*>& options) {
   for (CLI::Option* option : options) subcommand.excludes(option);
 }
 
-model::LoadedModel load_checkpoint(const Arguments& args, const std::string& path) {
-  return load_with_options(args, io::Checkpoint(path), model::Masters::absent, args.assignments);
+model::LoadedModel load_checkpoint(const Arguments& args, const std::string& path, bool names_model) {
+  return load_with_options(args, io::Checkpoint(path), model::Masters::absent, args.assignments, names_model);
 }
 
 model::LoadedModel load_ensemble(const Arguments& args, const std::vector<std::string>& paths) {
   std::vector<model::LoadedModel> models;
-  for (const std::string& path : paths) models.push_back(load_checkpoint(args, path));
+  for (const std::string& path : paths) models.push_back(load_checkpoint(args, path, paths.size() > 1));
   return model::ensemble_of(std::move(models));
 }
 
@@ -161,8 +161,8 @@ void score(ScoreJob& job) {
   Table table(Table::format_named(job.args->format),
               !job.per_token_path.empty() || !job.decoding.hypotheses_path.empty());
   for (size_t i = 0; i < job.num_rows(); ++i) {
-    model::LoadedModel model =
-        job.is_ensemble ? load_ensemble(*job.args, job.model_paths()) : load_checkpoint(*job.args, job.files[i]);
+    model::LoadedModel model = job.is_ensemble ? load_ensemble(*job.args, job.model_paths())
+                                               : load_checkpoint(*job.args, job.files[i], job.num_rows() > 1);
     const auto dataset = source.dataset_for(model);
     job.decoding.check(*dataset, source.name());  // throws for options of translation if the shard has no pairs
     const ordered_json row =

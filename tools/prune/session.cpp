@@ -126,8 +126,9 @@ AnalysedModel& PruneSession::load(size_t index) {
   const bool reads_masters = std::ranges::any_of(args_.measures, [](const std::string& measure) {
     return analysis::importance_measures().make(measure, "--by")->reads_masters();
   });
-  model::LoadedModel model = load_with_options(
-      args_, *checkpoints_[index], reads_masters ? model::Masters::present : model::Masters::absent, args_.assignments);
+  model::LoadedModel model =
+      load_with_options(args_, *checkpoints_[index], reads_masters ? model::Masters::present : model::Masters::absent,
+                        args_.assignments, checkpoints_.size() > 1);
   auto dataset = shard_->labelled_dataset_for(model);
   const auto scoring_options = resolved_scoring_options(model, args_.scoring_options, *dataset);
   const auto kinds = analysis::kinds_named(args_.kinds, model.model->parameters(), "--kind");

@@ -126,7 +126,8 @@ class SpectraInputs {
   const model::LoadedModel& load_model(size_t index) {  // the reference is valid until the next call with another index
     if (loaded_model_ && model_index_ == index) return *loaded_model_;
     loaded_model_.reset();
-    loaded_model_ = load_with_options(*job_.args, *checkpoints_[index], masters_, job_.args->assignments);
+    loaded_model_ =
+        load_with_options(*job_.args, *checkpoints_[index], masters_, job_.args->assignments, checkpoints_.size() > 1);
     model_index_ = index;
     return *loaded_model_;
   }

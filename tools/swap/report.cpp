@@ -198,7 +198,8 @@ void report(const ReportJob& job) {
       refuse_usage(checkpoint->name(),
                    str("the number of layers of ", checkpoints[0]->name(), ", ", expected_layer_counts),
                    model_layer_counts, "compare models with equal numbers of layers");
-    const model::LoadedModel model = load_with_options(args, *checkpoint, model::Masters::absent);
+    const model::LoadedModel model =
+        load_with_options(args, *checkpoint, model::Masters::absent, {}, checkpoints.size() > 1);
     scoring_options_by_model.push_back(
         resolved_scoring_options(model, args.scoring_options, *shard.dataset_for(model)));
   }
@@ -206,7 +207,8 @@ void report(const ReportJob& job) {
   Table table(Table::format_named(args.format), plot.has_value());
   Layers baseline;
   for (size_t i = 0; i < checkpoints.size(); ++i) {
-    const model::LoadedModel model = load_with_options(args, *checkpoints[i], model::Masters::absent);
+    const model::LoadedModel model =
+        load_with_options(args, *checkpoints[i], model::Masters::absent, {}, checkpoints.size() > 1);
     const auto dataset = shard.dataset_for(model);
     const data::ScoringOptions& scoring_options = scoring_options_by_model[i];
     DiscrepancyObserver discrepancy;
