@@ -433,7 +433,7 @@ void Dispatcher::report_fallback(const LayerView& layer, const Context& pass, co
   if (path_ == Path::fused)
     refuse_path(layer.layer_spec, "a forward pass that meets the constraints of the fused path", why);
   if (fallback_log_->insert(layer.layer_spec.kind, why))
-    log_info(str("attention: ", name_of(layer.layer_spec.kind), ": composed: ", why));
+    log_info(str(fallback_log_->line_prefix(), "attention: ", name_of(layer.layer_spec.kind), ": composed: ", why));
 }
 
 }  // namespace mh::attention

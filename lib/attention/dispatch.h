@@ -36,6 +36,9 @@ Path parse_attention_path(const std::string& name);  // "composed" or "fused"; a
 // layer. Thread-safe, since layers may run in several threads.
 class FallbackLog {
  public:
+  // `line_prefix`: beginning of each line in the log, such as the name of the model and a colon.
+  explicit FallbackLog(std::string line_prefix = "") : line_prefix_(std::move(line_prefix)) {}
+  const std::string& line_prefix() const { return line_prefix_; }
   // Records the reason, and returns whether the reason is new for this kind of layer.
   bool insert(AttentionKind kind, const std::string& reason) {
     const std::lock_guard lock(mutex_);
@@ -43,6 +46,7 @@ class FallbackLog {
   }
 
  private:
+  std::string line_prefix_;
   std::mutex mutex_;
   std::set<std::pair<AttentionKind, std::string>> logged_reasons_;
 };

@@ -68,8 +68,8 @@ void LanguageModel::require_incremental() {
                    str("only score whole ", has_encoder() ? "sentences" : "texts", " with this model"));
 }
 
-void LanguageModel::set_path(attention::Path path) {
-  const auto fallback_log = std::make_shared<attention::FallbackLog>();
+void LanguageModel::set_path(attention::Path path, const std::string& line_prefix) {
+  const auto fallback_log = std::make_shared<attention::FallbackLog>(line_prefix);
   for (attention::AttentionLayer* layer : attention_layers()) layer->set_path(path, fallback_log);
 }
 

@@ -149,8 +149,9 @@ class LanguageModel {
   // key or option; 0: none.
   void require_length(const std::string& length_option, int64_t length, int64_t default_length = 0);
 
-  // Sets the requested attention path of all layers (`--attention auto|composed|fused`).
-  void set_path(attention::Path path);
+  // Sets the requested attention path of all layers (`--attention auto|composed|fused`). `line_prefix`: beginning of
+  // the lines that log a fallback to the composed path.
+  void set_path(attention::Path path, const std::string& line_prefix = "");
   // Throws Error(usage) with the reasons if a layer cannot take the fused path. `training`: whether the forward passes
   // are training passes, which apply dropout to the attention probabilities.
   void require_fused(bool training);

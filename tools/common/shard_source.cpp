@@ -103,10 +103,10 @@ model::LoadedModel load_with_options(const ModelArguments& args, const io::Check
     model.toml = train::RunConfig::read(config).toml();
   }
   const attention::Path attention_path = attention::parse_attention_path(args.attention_path);
-  model.model->set_path(attention_path);
+  const std::string line_prefix = names_model ? model.name + ": " : "";
+  model.model->set_path(attention_path, line_prefix);
   if (attention_path == attention::Path::fused) model.model->require_fused(false);
-  const std::string log_prefix = names_model ? model.name + ": " : "";
-  for (const std::string& line : model.model->describe_paths(false)) log_detail(str(log_prefix, "attention: ", line));
+  for (const std::string& line : model.model->describe_paths(false)) log_detail(str(line_prefix, "attention: ", line));
   return model;
 }
 
