@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 
+#include <chrono>
 #include <cstdlib>
 
 #include "base/error.h"
@@ -11,38 +12,51 @@ namespace mh {
 
 namespace {
 
-// Number of interruptions per second and thread above which the system is taken as shared.
-constexpr double kMaxInterruptions = 20;
+// The system is taken as shared if there are more interruptions per second and thread, and the process gets a smaller
+// part of the time of its threads.
+constexpr double kMaxInterruptions = 20, kMinShare = 0.9;
 
-// Returns the number of interruptions of all threads of this process since its start.
-int64_t count_interruptions() {
+double seconds_of(const timeval& time) {
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+}
+
+// Returns what this process used since its start; `seconds` counts from an arbitrary time.
+ProcessorUse use_so_far() {
+  ProcessorUse use;
+  use.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
   rusage usage{};
-  return getrusage(RUSAGE_SELF, &usage) == 0 ? usage.ru_nivcsw : 0;
+  if (getrusage(RUSAGE_SELF, &usage) != 0) return use;
+  use.cpu_seconds = seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime);
+  use.num_interruptions = usage.ru_nivcsw;
+  return use;
 }
 
 }  // namespace
 
-std::string contention_warning(double seconds, int64_t num_interruptions, int num_threads) {
-  if (num_threads < 2 || static_cast<double>(num_interruptions) <= kMaxInterruptions * seconds * num_threads) return "";
+std::string contention_warning(const ProcessorUse& use, int num_threads) {
+  const double thread_seconds = use.seconds * num_threads;
+  if (num_threads < 2 || static_cast<double>(use.num_interruptions) <= kMaxInterruptions * thread_seconds ||
+      use.cpu_seconds >= kMinShare * thread_seconds)
+    return "";
   return str(
       "other programs use the cores: the system interrupted ", num_threads, " threads ",
-      static_cast<int64_t>(static_cast<double>(num_interruptions) / seconds),
+      static_cast<int64_t>(static_cast<double>(use.num_interruptions) / use.seconds),
       " times a second, and the other threads spin meanwhile; set OMP_WAIT_POLICY=passive in the environment, or "
       "--threads 1");
 }
 
-ContentionWatch::ContentionWatch() : num_interruptions_(count_interruptions()) {
+ContentionWatch::ContentionWatch() : start_(use_so_far()) {
   is_done_ = std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv("GOMP_SPINCOUNT") != nullptr;
 }
 
 void ContentionWatch::check(int num_threads) {
   if (is_done_) return;
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  if (seconds < kSeconds) return;
+  const ProcessorUse now = use_so_far();
+  const ProcessorUse use{now.seconds - start_.seconds, now.cpu_seconds - start_.cpu_seconds,
+                         now.num_interruptions - start_.num_interruptions};
+  if (use.seconds < kSeconds) return;
   is_done_ = true;
-  if (const std::string warning = contention_warning(seconds, count_interruptions() - num_interruptions_, num_threads);
-      !warning.empty())
-    log_warning(warning);
+  if (const std::string warning = contention_warning(use, num_threads); !warning.empty()) log_warning(warning);
 }
 
 }  // namespace mh

@@ -2,18 +2,24 @@
 // other, so if the system interrupts one thread for another program, the others spin until it runs again.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <string>
 
 namespace mh {
 
-// Returns a warning if the threads of a process were interrupted so often that waiting without spinning is faster; ""
-// otherwise, and for a single thread. `num_interruptions`: number of times that the system gave the core of a thread to
-// another program in these `seconds`.
-std::string contention_warning(double seconds, int64_t num_interruptions, int num_threads);
+// What a process got from the processors over a time.
+struct ProcessorUse {
+  double seconds = 0;             // wall time
+  double cpu_seconds = 0;         // processor time of all threads
+  int64_t num_interruptions = 0;  // number of times that the system gave the core of a thread to another program
+};
 
-// Watches the interruptions of this process.
+// Returns a warning if the threads were interrupted so often, and for so long, that waiting without spinning is faster;
+// "" otherwise, and for a single thread. A program that wakes often but works little, such as a reader of the log,
+// causes no warning.
+std::string contention_warning(const ProcessorUse& use, int num_threads);
+
+// Watches how this process uses the processors.
 class ContentionWatch {
  public:
   ContentionWatch();
@@ -23,8 +29,7 @@ class ContentionWatch {
 
  private:
   static constexpr double kSeconds = 10;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  int64_t num_interruptions_;  // of the process at construction
+  ProcessorUse start_;  // at construction, with `seconds` of a clock
   bool is_done_ = false;
 };
 
