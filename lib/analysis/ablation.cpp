@@ -259,6 +259,8 @@ double nll_per_token(const task::NllSum& score) {
   return score.nll / static_cast<double>(std::max<int64_t>(1, score.num_tokens));
 }
 
+const char* name_of(LossValue loss_value) { return loss_value == LossValue::perplexity ? "perplexity" : "loss"; }
+
 double value_of(LossValue loss_value, const task::NllSum& score) {
   const double mean_loss = nll_per_token(score);
   return loss_value == LossValue::perplexity ? std::exp(mean_loss) : mean_loss;

@@ -72,9 +72,11 @@ std::vector<task::NllSum> score_ablations(const AnalysisInput& input, const std:
 // Returns the cross-entropy per scored token, nats; 0 if no token was scored.
 double nll_per_token(const task::NllSum& score);
 
-// The value of a model's loss that a scan or a curve compares: the perplexity, or, for a task without a perplexity
+// The value of a model's loss that analyses compare: the perplexity, or, for a task without a perplexity
 // (task::TaskTraits::has_perplexity), the mean loss per scored target.
 enum class LossValue { perplexity, mean_loss };
+// Returns the name of this value, and of its column in tables: "perplexity" or "loss".
+const char* name_of(LossValue loss_value);
 // Returns this value of `score`.
 double value_of(LossValue loss_value, const task::NllSum& score);
 

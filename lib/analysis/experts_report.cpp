@@ -124,13 +124,12 @@ class OneHotGateObserver : public attention::Observer, public attention::Subscri
   std::map<std::string, RandomSequence> random_by_layer_;
 };
 
-double perplexity(const AnalysisInput& analysis_input, attention::Observer* observer) {
+double compute_loss(const AnalysisInput& analysis_input, LossValue loss_value, attention::Observer* observer) {
   task::ScoreCallbacks callbacks;
   callbacks.on_progress = analysis_input.progress;
   callbacks.observer = observer;
-  const task::NllSum score =
-      task::score(analysis_input.model, analysis_input.corpus, analysis_input.scoring_options, callbacks);
-  return std::exp(score.nll / static_cast<double>(score.num_tokens));
+  return value_of(loss_value,
+                  task::score(analysis_input.model, analysis_input.corpus, analysis_input.scoring_options, callbacks));
 }
 
 }  // namespace
@@ -211,9 +210,11 @@ ExpertReport report_experts(const AnalysisInput& analysis_input, int64_t max_tok
 }
 
 std::vector<ExpertScore> evaluate_experts(const AnalysisInput& analysis_input, int64_t num_seeds,
-                                          const std::function<double(attention::Observer*)>& evaluate) {
-  const auto compute_score =
-      evaluate ? evaluate : [&](attention::Observer* observer) { return perplexity(analysis_input, observer); };
+                                          const std::function<double(attention::Observer*)>& evaluate,
+                                          LossValue loss_value) {
+  const auto compute_score = evaluate ? evaluate : [&](attention::Observer* observer) {
+    return compute_loss(analysis_input, loss_value, observer);
+  };
   const double no_deviation = std::numeric_limits<double>::quiet_NaN();
   OneHotGateObserver specialised_observer(0, analysis_input.kinds);
   std::vector<ExpertScore> scores{{"own", compute_score(nullptr), no_deviation, 1},

@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "analysis/ablation.h"
 #include "analysis/analysis_input.h"
 #include "analysis/heads.h"
 
@@ -60,15 +61,16 @@ ExpertReport report_experts(const AnalysisInput& input, int64_t max_tokens, int6
 
 struct ExpertScore {
   std::string gate_mode;    // "own", "specialised", "random"
-  double score;             // perplexity or another metric, mean over `num_evaluations`
+  double score;             // value of the loss or of a metric, mean over `num_evaluations`
   double deviation;         // sample standard deviation over `num_evaluations`; NaN for a single evaluation
   int64_t num_evaluations;  // 1; for random gates the number of seeds
 };
 
 // Returns three scores of the model: with its own gates, with specialised gates, and with random gates (mean over the
 // seeds 1, 2, …, `num_seeds`). `evaluate`: returns the score of the model under an observer that replaces the gates, or
-// without an observer (null); empty: perplexity.
+// without an observer (null); empty: the value of the loss that `loss_value` names.
 std::vector<ExpertScore> evaluate_experts(const AnalysisInput& input, int64_t num_seeds,
-                                          const std::function<double(attention::Observer*)>& evaluate = {});
+                                          const std::function<double(attention::Observer*)>& evaluate = {},
+                                          LossValue loss_value = LossValue::perplexity);
 
 }  // namespace mh::analysis

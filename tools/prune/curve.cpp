@@ -60,7 +60,8 @@ void draw_curves(CurveArguments& args) {
   for (size_t i = 0; rank_source != nullptr && i < session.num_models(); ++i) rank_dataset(session.load(i));
   Table table(Table::format_named(args.format), session.plot() != nullptr);
   const analysis::LossValue loss_value = session.loss_value();
-  Chart chart{"", "ablated heads, %", args.metric.is_perplexity() ? column_of(loss_value) : args.metric.title(), {}};
+  Chart chart{
+      "", "ablated heads, %", args.metric.is_perplexity() ? analysis::name_of(loss_value) : args.metric.title(), {}};
   for (size_t i = 0; i < session.num_models(); ++i) {
     AnalysedModel& analysed_model = session.load(i);
     const auto dataset = rank_dataset(analysed_model);

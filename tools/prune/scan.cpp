@@ -45,7 +45,7 @@ HeadSet select_heads(const ScanArguments& args, AnalysedModel& analysed_model) {
 
 // Returns the name of the column of the scanned value: the metric, or without --metric the value of the loss.
 std::string value_column(const ScanArguments& args, analysis::LossValue loss_value) {
-  return args.metric.is_perplexity() ? column_of(loss_value) : args.metric.name();
+  return args.metric.is_perplexity() ? analysis::name_of(loss_value) : args.metric.name();
 }
 
 analysis::Scan run_scan(const ScanArguments& args, AnalysedModel& analysed_model, analysis::LossValue loss_value) {

@@ -139,10 +139,6 @@ AnalysedModel& PruneSession::load(size_t index) {
   return *analysed_model_;
 }
 
-const char* column_of(analysis::LossValue loss_value) {
-  return loss_value == analysis::LossValue::perplexity ? "perplexity" : "loss";
-}
-
 void add_num_scored(ordered_json& row, analysis::LossValue loss_value, int64_t num_scored) {
   if (loss_value == analysis::LossValue::perplexity) row["tokens"] = num_scored;
   else row["scored"] = num_scored;

@@ -91,8 +91,6 @@ class PruneSession {
   const distributed::Group* group_ = nullptr;
 };
 
-// Returns the name of the column of the loss value: "perplexity" or "loss".
-const char* column_of(analysis::LossValue loss_value);
 // Adds the number of scored targets to `row`: the column "tokens" for perplexity, otherwise the column "scored".
 void add_num_scored(nlohmann::ordered_json& row, analysis::LossValue loss_value, int64_t num_scored);
 

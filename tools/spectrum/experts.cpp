@@ -8,6 +8,7 @@
 #include "common/processes.h"
 #include "nn/ops.h"
 #include "spectrum.h"
+#include "task/task.h"
 
 namespace mh::spectrum {
 
@@ -26,19 +27,22 @@ struct ExpertsJob {
 
 using PrintRow = std::function<void(ordered_json row)>;
 
-// Prints perplexity, or the metric, with the model's own gates, with specialised gates (only the expert of the largest
-// gate) and with random gates.
+// Prints the value of the loss, or the metric, with the model's own gates, with specialised gates (only the expert of
+// the largest gate) and with random gates.
 void show_scores(const ExpertsJob& job, model::LoadedModel& model, const task::Dataset& dataset,
                  const analysis::AnalysisInput& input, const PrintRow& print_row) {
+  const analysis::LossValue loss_value = task::task_of(model.config.model)->traits().has_perplexity
+                                             ? analysis::LossValue::perplexity
+                                             : analysis::LossValue::mean_loss;
   std::function<double(attention::Observer*)> evaluate;
   if (!job.metric.is_perplexity())
     evaluate = [&](attention::Observer* observer) {
       return job.metric.compute(model, dataset, progress_bar(job.show, "rows"), observer);
     };
-  for (const auto& s : analysis::evaluate_experts(input, job.num_random, evaluate)) {
+  for (const auto& s : analysis::evaluate_experts(input, job.num_random, evaluate, loss_value)) {
     ordered_json row{{"model", model.name},
                      {"gates", s.gate_mode},
-                     {job.metric.name(), s.score},
+                     {job.metric.is_perplexity() ? analysis::name_of(loss_value) : job.metric.name(), s.score},
                      {"deviation", s.deviation},
                      {"runs", s.num_evaluations}};
     row.update(job.metric.protocol());

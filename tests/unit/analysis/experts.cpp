@@ -216,6 +216,8 @@ TEST_CASE("uniform gates have entropy ln E, and scores with random experts are i
   const double nll = task::score(*model, text, make_analysis_input(*model, text).scoring_options).nll;
   CHECK(batch_1_scores[0].score ==
         rounding::within(std::exp(nll / 62), rounding::perplexity_bound(*model, 6, nll, 62)));
+  const auto losses = evaluate_experts(make_analysis_input(*model, text, 1), 1, {}, LossValue::mean_loss);
+  CHECK(std::exp(losses[1].score) == Approx(batch_1_scores[1].score));
   // `bound`: bound on the rounding error of a perplexity of at most `max_score`. No perplexity exceeds `max_score`,
   // since none of the 3 random scores is more than 2 deviations above their mean.
   const double max_score = std::max({batch_1_scores[0].score, batch_1_scores[1].score,
