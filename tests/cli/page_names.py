@@ -195,8 +195,8 @@ LISTS = [
     NameList("mh-shard.5", "key", marked("Li", ".Ss Header", ".Ss Trailer"), lambda _: columns("lib/io/shard_format.cpp")),
     NameList("mh-shard.5", "metric", words(".Ss Kinds of records"), lambda tools: scores(tools, "records", "examples"), is_exact=False),
     NameList("mh-spectrum.1", "column", lambda text: {re.sub(r"^c_\d+", "c_", name) for name in marked("Li", ".Ss Columns", ".Ss experts")(text)},
-             lambda _: columns("tools/spectrum/*.cpp", SCORING, "tools/common/metric_option.cpp") | names(r'"(c_(?:first)?)"', "tools/spectrum/rows.cpp"),
-             columns_of_metrics),
+             lambda _: columns("tools/spectrum/*.cpp", SCORING, "tools/common/metric_option.cpp") | names(r'"(c_(?:first)?)"', "tools/spectrum/rows.cpp") |
+             names(r'"(perplexity)" : "(loss)"', "lib/analysis/ablation.cpp"), columns_of_metrics),
     NameList("mh-spectrum.1", "column of --curves", words(".It Fl -curves Ar file"), lambda _: heading("tools/spectrum/rows.cpp"), is_exact=False),
     NameList("mh-swap.1", "column", marked("Li", ".Ss Choice of heads", ".Ss report"), lambda _: columns("tools/swap/*.cpp", SCORING)),
     NameList("mh-train.1", "property of the dry run", marked("Li", ".It Fl -dry-run", ".It Fl -processes Ar n"), lambda _: columns("tools/common/train_setup.cpp", "lib/train/procedures/skip_retain.cpp")),

@@ -94,6 +94,8 @@ def foreign_writes(workplace, paths):
     """Returns the paths that are neither an output of the command, nor a temporary file beside an output, nor in the run folder."""
     folder, scenario = workplace.folder.resolve(), workplace.scenario
     outputs = [folder / name for name in workplace.outputs]
+    if "MH_THROWS" in os.environ:  # the record of ./run errors
+        outputs.append(pathlib.Path(os.environ["MH_THROWS"]))
     run = folder / scenario.run_folder if scenario.run_folder else None
 
     def is_allowed(text):

@@ -20,8 +20,7 @@ void refuse_misspelling(const CLI::App& tool, const std::string& model) {
   std::sort(names.begin(), names.end());
   const std::string suggestion = did_you_mean(model, names);
   if (suggestion.empty() || MappedFile::is_mappable(model)) return;
-  refuse_usage(tool.get_name(),
-               (names.size() == 1 ? "a model or the subcommand " : "a model or a subcommand: ") + join(names, ", "),
+  refuse_usage("", (names.size() == 1 ? "a model or the subcommand " : "a model or a subcommand: ") + join(names, ", "),
                model, suggestion);
 }
 
