@@ -18,16 +18,16 @@ using attention::HeadSide;
 namespace {
 
 // The corpus of importance_without_data(): every use is an error.
-class MissingCorpus : public data::Corpus {
- public:
-  int64_t num_targets() const override { refuse(); }
-  data::ScoringOptions resolve(const data::ScoringOptions&, model::LanguageModel&) const override { refuse(); }
-  data::MiniBatches mini_batches(const data::ScoringOptions&) const override { refuse(); }
-  std::unique_ptr<data::Batches> batches(const data::BatchOptions&, int64_t) const override { refuse(); }
-
- private:
-  [[noreturn]] static void refuse() {
-    throw std::logic_error("importance_without_data(): expected a measure that reads no data; found one that reads it");
+struct MissingCorpus : data::Corpus {
+  static constexpr const char* kReadsData =
+      "importance_without_data(): expected a measure that reads no data; found one that reads it";
+  int64_t num_targets() const override { throw std::logic_error(kReadsData); }
+  data::ScoringOptions resolve(const data::ScoringOptions&, model::LanguageModel&) const override {
+    throw std::logic_error(kReadsData);
+  }
+  data::MiniBatches mini_batches(const data::ScoringOptions&) const override { throw std::logic_error(kReadsData); }
+  std::unique_ptr<data::Batches> batches(const data::BatchOptions&, int64_t) const override {
+    throw std::logic_error(kReadsData);
   }
 };
 

@@ -19,6 +19,9 @@ record_refused 2 --set model.norm=3
 record_refused 2 --set model.norm=post --set model.residual=parallel
 record_refused 2 --set model.norm=output --set model.residual=parallel-shared
 record_refused 2 --set train.optimizer.betas=0.9
+record_refused 2 --set attention.heads=0 --set attention.key_value_heads=2
+record_refused 2 --set 'attention.transform=["rotary", "rotary"]'
+record_refused 2 --set train.length=0u
 expect 2 mh-train --config c.toml --train t.mhs --out run --set $'train.lr=1\nb = 2'
 expect 2 mh-train --config c.toml --train t.mhs --out run --set $'model.norm=\xff'
 expect 2 mh-train --config c.toml --train $'\xff.mhs' --out run
@@ -26,6 +29,7 @@ printf 'include = 3\n' > include.toml
 record_refused 2 --config include.toml
 record_refused 3 --set data.train=missing.mhs
 expect 3 mh-train --config c.toml --train t.mhs --out run --set data.train=text
+expect 2 env WORLD_SIZE=2 RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=29511 mh-train --config - --train t.mhs --out run < c.toml; expect_stderr "a file in a job of several processes"
 expect 3 mh-train --config c.toml --train t.mhs --out run --valid other.mhs
 record_refused 3 --config missing.toml
 # Numbers on the command line are decimal; none is read as octal or hexadecimal, or truncated to 64 bits.
