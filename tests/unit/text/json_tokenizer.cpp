@@ -660,7 +660,6 @@ TEST_CASE("unsupported and damaged parts of tokenizer.json are refused", "[token
            {"/model/vocab/x", -1},
            {"/model/vocab/!", 200000},
            {"/model", {{"type", "Unigram"}, {"vocab", {{"a", 0}}}}},
-           {"/model", {{"type", "Unigram"}, {"vocab", {{"a", 0}, {"a", 0}}}, {"unk_id", 0}}},
            {"/model", {{"type", "Unigram"}, {"vocab", {{"a"}}}, {"unk_id", 0}}},
            {"/added_tokens/0/id", 300},
            {"/added_tokens/1/id", 256},
@@ -672,4 +671,43 @@ TEST_CASE("unsupported and damaged parts of tokenizer.json are refused", "[token
   }
   CHECK(status_of([] { parse_tokenizer("IQ== 0\nIg== 1\n", "tiktoken"); }) == 3);
   CHECK(status_of([] { parse_tokenizer("{}", "empty"); }) == 3);
+}
+
+TEST_CASE("the error of a refused tokenizer.json states the entry and the expected value", "[tokenizer-json]") {
+  // Each patch is a JSON merge patch (RFC 7386).
+  for (const auto& [patch, message] : std::vector<std::pair<const char*, const char*>>{
+           {R"({"normalizer": {"type": "Prepend", "prepend": 1}})", "normalizer.prepend: expected a string; found 1"},
+           {R"({"normalizer": {"type": "Precompiled", "precompiled_charsmap": "BQAAAA=="}})",
+            "precompiled_charsmap: expected a normalisation table of SentencePiece in base64; found a trie of 5 bytes"},
+           {R"({"normalizer": {"type": "Precompiled", "precompiled_charsmap": "BAAAAAAAAAD/"}})",
+            "normalisation table of SentencePiece in base64; found replacements that are not UTF-8"},
+           {R"({"normalizer": {"type": "Replace", "pattern": {"String": "<s>"}, "content": ""},
+                "added_tokens": [{"id": 256, "content": "<s>", "normalized": true}]})",
+            "added_tokens: expected added tokens that are not empty when they are normalised; found '<s>'"},
+           {R"({"pre_tokenizer": {"type": "Metaspace", "str_rep": "_"}})",
+            "pre_tokenizer.str_rep: expected the value of replacement, '\u2581'; found '_'"},
+           {R"({"pre_tokenizer": {"type": "Metaspace", "add_prefix_space": false, "prepend_scheme": "first"}})",
+            "prepend_scheme: expected never, since add_prefix_space is false; found first"},
+           {R"({"decoder": {"type": "Metaspace", "replacement": "ab"}})",
+            "decoder.replacement: expected one character; found 'ab'"},
+           {R"({"decoder": {"type": "Strip", "start": -1}})",
+            "decoder.start: expected an integer from 0 to 2147483647; found -1"},
+           {R"({"post_processor": {"single": [{"Sequence": {"id": "A"}}, {"Sequence": {"id": "B"}}]}})",
+            "post_processor.single: expected a template with one text; found several texts"},
+           {R"({"post_processor": {"single": [{"SpecialToken": {"id": "<s>"}}, {"SpecialToken": {"id": "<s>"}},
+                {"Sequence": {"id": "A"}}]}})",
+            "post_processor: expected at most one token in front of a text; found 2 tokens"},
+           {R"({"model": {"continuing_subword_prefix": "##", "merges": ["a b"]}})",
+            "model.merges[0]: expected a right symbol with the prefix '##'; found 'b'"},
+           {R"({"model": {"vocab": {"zz": 65}}})",
+            "model.vocab: expected a unique id for each piece; found the same id for 'A' and 'zz'"},
+           {R"({"model": {"type": "Unigram", "vocab": [["a", 0], ["a", 0]], "unk_id": 0}})",
+            "model.vocab[1]: expected distinct pieces; found 'a' twice"},
+           {R"({"model": {"type": "Unigram", "vocab": [["a", 0]], "unk_id": 1}})",
+            "model.unk_id: expected the id of a piece; found 1"}}) {
+    INFO(patch);
+    Json json = byte_level_json();
+    json.merge_patch(Json::parse(patch));
+    CHECK_THROWS_WITH(JsonTokenizer(json.dump(), "test"), Catch::Contains(message));
+  }
 }

@@ -146,6 +146,28 @@ TEST_CASE("other syntax is refused with its position", "[tokenizer-json]") {
   CHECK_NOTHROW(Regex("(?:(?:(?:){1000}){1000}){1000}", "test"));
 }
 
+TEST_CASE("the error of a refused expression states the byte and the expected syntax", "[tokenizer-json]") {
+  std::string many_classes, many_repetitions;
+  for (int i = 0; i < 65; ++i) many_classes += str(R"([a\u4)", 100 + i, "]");
+  for (int i = 0; i < 1001; ++i) many_repetitions += "a?";
+  for (const auto& [pattern, message] : std::vector<std::pair<std::string, const char*>>{
+           {many_classes, "byte 0: expected at most 64 different classes; found more classes"},
+           {many_repetitions, "byte 2001: expected at most 1000 repetitions; found more"},
+           {std::string(60, '['), "byte 50: expected at most 50 nested classes; found more"},
+           {std::string(60, '('), "byte 50: expected at most 50 nested groups; found more"},
+           {R"((?i:[a-\u4e00]))", "byte 4: expected ASCII letters in (?i:...); found a class of many characters"},
+           {R"(a\pL)", R"(byte 1: expected \p{...}; found '\pL')"},
+           {R"(\p{L)", R"(byte 0: expected \p{...}; found '\p{L')"},
+           {"a$+", "byte 2: expected a repetition of characters or groups; found a repetition of an anchor"},
+           {"(?=a)*", "byte 5: expected a repetition of characters or groups; found a repetition of an anchor"},
+           {"a{b}", "byte 1: expected an interval {m,n}, or an escaped brace; found '{b}'"},
+           {"[a-[b]]", "byte 1: expected a range of characters; found a range that ends with a class"},
+           {R"([a-\d])", "byte 1: expected a range of characters; found a range that ends with a class"}}) {
+    INFO(pattern);
+    CHECK_THROWS_WITH(Regex(pattern, "test"), Catch::Contains(message));
+  }
+}
+
 TEST_CASE("a search with too many steps is refused", "[tokenizer-json]") {
   CHECK_THROWS_AS(matches_of("(?:a|aa)+b", std::string(3000, 'a') + "c"), Error);
   const std::string spaces(100000, ' ');
