@@ -567,6 +567,10 @@ TEST_CASE(
   CHECK(contains(message([&] { MappedFile m(folder.path.string()); }), "found a folder"));
   write_file_atomically(folder.file("empty"), "");
   CHECK(MappedFile(folder.file("empty")).size() == 0);
+  REQUIRE(mkfifo(folder.file("pipe").c_str(), 0600) == 0);
+  for (const std::string& path : {std::string("-"), folder.file("pipe")})
+    CHECK(contains(message([&] { MappedFile m(path); }),
+                   "expected a regular file, since this input needs random access"));
   CHECK(message([&] { refuse_output_onto_input(folder.file("empty"), {folder.file("./empty")}); }).starts_with("2: "));
   refuse_output_onto_input(folder.file("new"), {folder.file("empty")});
 }

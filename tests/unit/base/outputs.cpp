@@ -1,6 +1,9 @@
 // Outputs: a new folder appears complete or not at all, and a path that cannot be examined is not replaced. Messages:
 // escaped line feeds, and messages of processes with a rank above 0.
+#include <fcntl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -187,4 +190,39 @@ TEST_CASE("open_sink() refuses a path that cannot be examined, such as a link to
   fs::create_symlink("loop", folder.file("loop"));
   CHECK_THROWS_WITH(open_sink(folder.file("loop")), Catch::Contains("symbolic links"));
   CHECK(fs::is_symlink(fs::symlink_status(folder.file("loop"))));
+}
+
+TEST_CASE("an output that cannot be opened or renamed is refused with its path and the cause, and leaves nothing") {
+  const Folder folder;
+  const auto refuses = [&](const std::string& path, const char* cause) {
+    return Catch::Contains(path + ": expected a writable output; found " + cause);
+  };
+  const std::string missing = folder.file("none/model"), socket_path = folder.file("socket"), path = folder.file("x");
+  CHECK_THROWS_WITH(OutputFolder(missing), refuses(missing, "no such folder"));
+  const int descriptor = socket(AF_UNIX, SOCK_STREAM, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  REQUIRE(socket_path.size() < sizeof address.sun_path);
+  socket_path.copy(address.sun_path, socket_path.size());
+  REQUIRE(bind(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  CHECK_THROWS_WITH(open_sink(socket_path), refuses(socket_path, "no such device"));  // open() refuses a socket
+  close(descriptor);
+  // The link of /proc to a removed file has a status, but no path.
+  const int removed_file = open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+  fs::remove(path);
+  const std::string link = str("/proc/self/fd/", removed_file);
+  CHECK_THROWS_WITH(open_sink(link), refuses(link, "no such"));
+  close(removed_file);
+  const auto sink = open_sink(path);
+  fs::create_directory(path);
+  CHECK_THROWS_WITH(sink->close(), refuses(path, "is a directory"));
+  CHECK(names_in(folder.path) == std::set<std::string>{"socket", "x"});
+}
+
+TEST_CASE("an error of the close() of a device is reported with its path") {
+  const int descriptor = dup(STDERR_FILENO);  // the lowest free descriptor, which open_sink() gets next
+  close(descriptor);
+  const auto sink = open_sink("/dev/null");
+  REQUIRE(close(descriptor) == 0);  // so that the close() of the sink fails
+  CHECK_THROWS_WITH(sink->close(), Catch::Contains("/dev/null: expected a writable output; found bad file descriptor"));
 }

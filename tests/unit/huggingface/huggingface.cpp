@@ -11,6 +11,7 @@
 #include "fixtures/status.h"
 #include "huggingface/architecture.h"
 #include "text/folder_tokenizer.h"
+#include "text/tokenizers.h"
 
 using namespace mh;
 using namespace mh::huggingface;
@@ -210,6 +211,19 @@ TEST_CASE("positions of RoBERTa count from the row after the padding token", "[h
     CHECK_THAT(refusal_message(type, R"({"add_cross_attention": true})"), Catch::Contains("add_cross_attention"));
     CHECK_THAT(refusal_message(type, R"({"hidden_act": "relu"})"), Catch::Contains("head for masked words"));
   }
+}
+
+TEST_CASE("a vocabulary of a type that transformers cannot read for an architecture is refused", "[huggingface]") {
+  const text::Tokenizers bytes{text::make_byte_tokenizer(), nullptr};
+  for (const auto& [type, expected] :
+       {std::pair{"llama", "tokenizer-json, byte-bpe or sentencepiece"}, {"roberta", "tokenizer-json"}})
+    CHECK_THROWS_WITH(
+        architectures().make(type, "model_type")->vocabulary_files(bytes, {{"model.max_positions", 8}}, "test"),
+        Catch::Contains(str("test: expected a vocabulary of the type ", expected, ", which transformers requires")) &&
+            Catch::Contains("found a vocabulary of the type byte"));
+  const Folder folder;
+  CHECK_THROWS_WITH(architectures().make("roberta", "model_type")->tokenizers(folder.path.string()),
+                    Catch::Contains(folder.path.string() + ": expected a folder with tokenizer.json; found no"));
 }
 
 TEST_CASE("the classifier of RoBERTa is a pooler and a dense layer", "[huggingface]") {

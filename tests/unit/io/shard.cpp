@@ -7,6 +7,7 @@
 
 #include <catch2/catch.hpp>
 #include <cstring>
+#include <fstream>
 #include <numeric>
 
 #include "base/error.h"
@@ -188,6 +189,48 @@ TEST_CASE("random access and streaming refuse a frame of tokens after the sequen
   CHECK(status_of([&] { read_tokens(path); }) == 3);
 }
 
+TEST_CASE("random access and streaming refuse a seek table that states another size for a frame") {
+  Folder folder;
+  const std::string path = folder.file("x.mhs");
+  write_shard(path, header(), {std::vector<int32_t>(kFrameTokens + 1000, 7)});
+  std::string bytes = read_text_file(path);
+  const auto* raw_bytes = reinterpret_cast<const uint8_t*>(bytes.data());
+  REQUIRE(load32(raw_bytes + bytes.size() - 9) == 5);  // frames: header, tokens, tokens, sequence lengths, trailer
+  // Move a token of 2 bytes from the first frame to the second, so that the sum of the sizes is unchanged.
+  const size_t table = bytes.size() - 9 - 5 * 8, sizes[] = {table + 8 + 4, table + 16 + 4};
+  for (const size_t i : {0, 1}) {
+    std::string size;
+    store32(size, load32(raw_bytes + sizes[i]) + (i == 0 ? -2 : 2));
+    bytes.replace(sizes[i], 4, size);
+  }
+  write_file_atomically(path, bytes);
+  const ShardFile file(path);
+  std::vector<int32_t> tokens(1);
+  CHECK_THROWS_WITH(file.read(0, tokens), Catch::Contains("expected 65534 bytes of tokens in the frame, as the seek "
+                                                          "table states; found 65536 bytes"));
+  CHECK_THROWS_WITH(read_tokens(path), Catch::Contains("expected a seek table that lists the frames of the shard"));
+}
+
+TEST_CASE("sequence lengths are refused if zstd cannot decompress them or if another program damages their frame") {
+  Folder folder;
+  const std::string path = folder.file("x.mhs");
+  write_shard(path, header(), random_sequences(300, 1000, 5));
+  const std::string intact_bytes = read_text_file(path);
+  const size_t lengths = intact_bytes.find(kLengthsTag);
+  REQUIRE(lengths != intact_bytes.npos);
+  std::string damaged_bytes = intact_bytes;
+  damaged_bytes[lengths + kLengthsTag.size()] ^= 1;  // the magic number of zstd
+  write_file_atomically(path, damaged_bytes);
+  const auto zstd_error = Catch::Contains("expected sequence lengths that zstd can decompress; found zstd's error '");
+  CHECK_THROWS_WITH(ShardFile(path).sequence_lengths(), zstd_error);
+  CHECK_THROWS_WITH(read_tokens(path), zstd_error);
+  write_file_atomically(path, intact_bytes);
+  const ShardFile file(path);
+  std::fstream(path, std::ios::in | std::ios::out).seekp(static_cast<std::streamoff>(lengths - 4)).write("\1\0\0\0", 4);
+  CHECK_THROWS_WITH(file.sequence_lengths(),
+                    Catch::Contains("expected a frame of sequence lengths; found a frame that begins with 'Q*M\\x18"));
+}
+
 TEST_CASE("writing the same tokens twice gives identical shard files") {
   Folder folder;
   Sequences sequences = random_sequences(300, 1000, 2);
@@ -206,6 +249,9 @@ TEST_CASE("a shard that is truncated or has an extra byte is refused") {
     CHECK(status_of([&] { ShardFile file(folder.file("y.mhs")); }) == 3);
     CHECK(status_of([&] { read_tokens(folder.file("y.mhs")); }) == 3);
   }
+  const std::string header_size = str(load32(reinterpret_cast<const uint8_t*>(intact_bytes.data()) + 4));
+  write_file_atomically(folder.file("y.mhs"), intact_bytes.substr(0, 20));
+  CHECK_THROWS_WITH(ShardFile(folder.file("y.mhs")), Catch::Contains("expected a header of " + header_size + " bytes"));
   write_file_atomically(folder.file("y.mhs"), intact_bytes + "x");
   CHECK(status_of([&] { ShardFile file(folder.file("y.mhs")); }) == 3);
   CHECK(status_of([&] { read_tokens(folder.file("y.mhs")); }) == 3);

@@ -1,12 +1,15 @@
 // Tokenizers of Marian: pieces of two SentencePiece models in one table, language codes, vocabulary files and folders.
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
 
 #include "base/file.h"
 #include "fixtures/folder.h"
 #include "fixtures/sentencepiece_model.h"
 #include "fixtures/status.h"
+#include "io/checkpoint.h"
 #include "text/marian_tokenizer.h"
+#include "text/tokenizer_json.h"
 
 using namespace mh;
 using namespace mh::text;
@@ -84,6 +87,34 @@ TEST_CASE("a Marian vocabulary reads back from its vocabulary file", "[text]") {
   CHECK(encode(*copy, ">>fra<< the cats") == TokenIds{2, 4, 5, 6});
   for (size_t length = 0; length < bytes.size(); length += 7)
     CHECK(status_of([&] { parse_tokenizer(bytes.substr(0, length), "v"); }) == 3);
+}
+
+TEST_CASE("a Marian vocabulary with repeated pieces or with tokens outside the table is refused", "[text]") {
+  const auto make = [](std::vector<std::string> pieces, int32_t end_id, int32_t unknown_id) {
+    MarianTokenizer(sentencepiece_model::source_model(), std::move(pieces), end_id, unknown_id, "v");
+  };
+  CHECK_THROWS_WITH(make({"</s>", "<unk>", "a", "a"}, 0, 1),
+                    Catch::Contains("v: expected distinct pieces; found 'a' twice; copy the file again"));
+  for (const auto& [end_id, unknown_id] : {std::pair{-1, 1}, {2, 1}, {0, -1}, {0, 2}})
+    CHECK_THROWS_WITH(
+        make({"</s>", "<unk>"}, end_id, unknown_id),
+        Catch::Contains("v: expected tokens below 2 for the end of a text and for unknown pieces; found the tokens"));
+}
+
+TEST_CASE("a Marian vocabulary file with a valid checksum but an invalid member is refused", "[text]") {
+  const auto parse = [](const nlohmann::json& content) {
+    parse_tokenizer(serialize_embedded_file("marian", 2, -1, 0, content.dump()), "v");
+  };
+  const std::string model = io::to_base64(sentencepiece_model::source_model());
+  const nlohmann::json pieces{"</s>", "<unk>"};
+  parse({{"model", model}, {"pieces", pieces}, {"unknown", 1}});
+  const auto has_members = Catch::Contains("v: expected the members model, pieces and unknown");
+  CHECK_THROWS_WITH(parse({{"model", model}, {"unknown", 1}}), has_members && Catch::Contains("found no pieces"));
+  for (const int unknown_id : {-1, 2})
+    CHECK_THROWS_WITH(parse({{"model", model}, {"pieces", pieces}, {"unknown", unknown_id}}),
+                      has_members && Catch::Contains("found unknown = " + std::to_string(unknown_id)));
+  CHECK_THROWS_WITH(parse({{"model", "*"}, {"pieces", pieces}, {"unknown", 1}}),
+                    Catch::Contains("v: model: expected base64; found other characters"));
 }
 
 TEST_CASE("both vocabularies of a Marian folder are read, and errors name the file", "[text]") {

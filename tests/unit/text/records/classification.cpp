@@ -323,4 +323,15 @@ TEST_CASE("the vocabulary for BERT is read from a vocabulary file, a checkpoint 
   CHECK(status("", "v") == 3);
   CHECK(status("", "") == 2);
   CHECK(status("v", "vocab.txt") == 2);
+  BertVocabularyOptions cased, strip_accents;
+  cased.cased = true;
+  strip_accents.strip_accents = "no";
+  for (const auto& [option, options] : {std::pair{"--cased", &cased}, {"--strip-accents", &strip_accents}}) {
+    options->vocabulary_path = folder.file("v");
+    CHECK_THAT(refusal([o = options] { o->check(); }),
+               Catch::Contains(str(option,
+                                   ": expected --wordpiece, since a vocabulary of --vocab states how text is "
+                                   "normalised; found --vocab; leave ",
+                                   option, " out")));
+  }
 }

@@ -158,3 +158,17 @@ TEST_CASE("lines that are not JSON objects with a string at the key text are ref
     CHECK_THROWS_WITH(encode_files({content}, DocumentUnit::jsonl, {}, 2), Catch::Contains(":2"));
   }
 }
+
+TEST_CASE("a document that cannot be split within the limit is refused with its file", "[lm]") {
+  const Folder folder;
+  const std::string path = folder.file("t");
+  write_file_atomically(path, std::string(100, 'a'));
+  const TextBatches::FindSplit never_split = [](std::string_view) { return std::string::npos; };
+  TextBatches lines({path}, LineEnds::refuse_crlf, never_split);
+  DocumentBatches documents(lines, DocumentUnit::file, never_split, {1, 16, 64});
+  TextBatch batch;
+  CHECK_THROWS_WITH(documents.next(batch),
+                    Catch::Contains(path + ": expected a space or a line end, where the text can be split, at least "
+                                           "every 64") &&
+                        Catch::Contains("found none; break the text up"));
+}

@@ -4,8 +4,10 @@
 #include <catch2/catch.hpp>
 
 #include "base/error.h"
+#include "fixtures/encoder_vocabulary.h"
 #include "fixtures/squads.h"
 #include "fixtures/status.h"
+#include "text/json_tokenizer.h"
 
 using namespace mh;
 using namespace squads;
@@ -163,6 +165,23 @@ TEST_CASE("squad: paragraphs without tokens are refused") {
   } catch (const Error& error) {
     CHECK(std::string(error.what()).find("article 1 (T), paragraph 1") != std::string::npos);
   }
+}
+
+TEST_CASE("squad: a vocabulary whose normalisation changes the paragraph is refused, since its tokens have no ranges") {
+  const Folder folder;
+  write_file_atomically(folder.file("squad.json"),
+                        file({article("ae\u0301", {question("1", "a", {answer("a", 0)})})}).dump());
+  const text::Squad squad = text::read_squad({folder.file("squad.json")}, {});
+  auto json = encoder_vocabulary::roberta_json();
+  json["normalizer"] = {{"type", "NFC"}};
+  const text::JsonTokenizer nfc_tokenizer(json.dump(), "test");
+  io::ShardHeader header = text::header_of(nfc_tokenizer);
+  text::set_questions_header(header, squad, {});
+  const auto sink = open_sink(folder.file("squad.mhs"));
+  io::ShardWriter writer(*sink, header);
+  CHECK_THROWS_WITH(text::encode_questions(squad, nfc_tokenizer, 1, writer),
+                    Catch::Contains("article 1 (T), paragraph 1: expected a vocabulary that states which bytes of the "
+                                    "paragraph each token encodes; found the vocabulary, of the type tokenizer-json"));
 }
 
 TEST_CASE("squad: the records of a shard equal the SQuAD file, for any number of threads") {
