@@ -344,9 +344,7 @@ class FolderReader {
   // Reads the added tokens of all files of the folder: inserts each token into `added_tokens_` and, unless `pieces_`
   // already contains the token, into `pieces_`. Must precede id_of().
   void add_listed_tokens() {
-    for (const auto& [id, piece] : pieces_)
-      if (!ids_.emplace(piece, id).second)
-        refuse_input(folder_, "distinct pieces", "'" + piece + "' twice", "copy the folder again");
+    for (const auto& [id, piece] : pieces_) ids_.emplace(piece, id);  // the readers of pieces refuse a repeated piece
     for (const TokenizerJson::Token& token : json_tokens_)
       add_token(path("tokenizer.json") + ": added_tokens", token.id, token.piece, token.flags);
     const io::Json decoder = config_.value("added_tokens_decoder", io::Json::object());
