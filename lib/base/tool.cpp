@@ -59,6 +59,16 @@ std::string describe_positional(const CLI::App& app, const std::string& name) {
   return name;
 }
 
+// Returns the message for a command without a known subcommand.
+std::string missing_subcommand_message(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* sub : app.get_subcommands({})) names.push_back(sub->get_name());
+  const std::vector<std::string> words = app.remaining(true);
+  const std::string found = words.empty() ? "none" : words.front();
+  const std::string hint = did_you_mean(found, names);
+  return str("expected a subcommand: ", join(names, ", "), "; found ", found, hint.empty() ? "" : "; ", hint);
+}
+
 // Returns the message for an error of CLI11. The message states what was expected and found if options or arguments
 // exclude or require each other or are missing, and suggests the new name of a renamed option, or else the nearest
 // option for an unknown option, before any other error, which may be due to the misspelt option. For other errors
@@ -93,7 +103,7 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   }
   if (const auto names = split_message_at(error, "RequiredError", " is required")) {
     const std::string& missing_name = names->first;
-    if (missing_name == "A subcommand") return "expected a subcommand; found none";
+    if (missing_name == "A subcommand") return missing_subcommand_message(app);
     if (missing_name[0] == '-') return str("expected the option ", missing_name, "; found none");
     return str("expected the argument ", describe_positional(app, missing_name), "; found none");
   }

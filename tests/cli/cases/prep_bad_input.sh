@@ -20,6 +20,7 @@ record 2 mh-prep vocab --type wrod text
 record 2 mh-prep vocab --tpye word text
 record 2 mh-prep vocab --type bpe text
 expect 2 mh-prep
+expect 2 mh-prep vocba --type word text; expect_stderr "did you mean 'vocab'?"
 expect 1 mh-prep lm --vocab v text -o /dev/full
 record 1 mh-prep vocab text -o none/x
 expect 0 mh-prep --help;                            expect_stdout "Examples"
