@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #define MH_INLINE inline __attribute__((always_inline))
 // Unrolls the next loop, over an array of vectors, so that the array is kept in registers.
@@ -50,7 +51,7 @@ struct VectorOf<T, count, true> {
 };
 
 // A vector of `count` elements, a power of two: a vector of the compiler if it fits a register, otherwise a Pair. Pairs
-// have the operators below, which act on each element, as those of the compiler's vectors do.
+// have the operators below, which act on each element, like the operators of the compiler's vectors.
 template <class T, int count>
 using Vector = typename VectorOf<T, count>::type;
 
@@ -66,8 +67,8 @@ using Element = typename ElementOf<V>::type;
 template <class V>
 constexpr int kElements = static_cast<int>(sizeof(V) / sizeof(Element<V>));
 
-// The scalars that a vector of `E` may be combined with: those of its type, and integers of at most 32 bits, as
-// literals.
+// A scalar that an operator may combine with a vector of elements of type E: of this type, or an integer literal of at
+// most 32 bits.
 template <class S, class E>
 concept ScalarFor = std::is_same_v<S, E> ||(std::is_integral_v<S> && sizeof(S) <= 4);
 
@@ -160,7 +161,7 @@ MH_INLINE void store_vector(const V& from, void* memory) {
   }
 }
 
-// Sets the bits of `to` to those of `from`, a vector of the same size.
+// Copies the bits of `from` to `to`, a vector of the same size.
 template <class From, class To>
 MH_INLINE void copy_bits(const From& from, To& to) {
   static_assert(sizeof(From) == sizeof(To) && is_pair<From> == is_pair<To>);
@@ -202,44 +203,39 @@ MH_INLINE Element<V> reduce(const V& v, const Combine& combine) {
   }
 }
 
-// Interleave the elements of the first halves (low) or of the second halves (high) of a and b.
-template <class V>
-MH_INLINE V interleave_high(const V& a, const V& b);
+// Returns the index, in a followed by b, of element k of the interleaved halves of two vectors of n elements.
+constexpr int interleaved_index(int run, bool is_high, int n, int k) {
+  const int from_b = k / run % 2, element = k / (2 * run) * run + k % run;
+  return from_b * n + (is_high ? n / 2 : 0) + element;
+}
+template <int run, bool is_high, class V, int... k>
+MH_INLINE V interleave_registers(const V& a, const V& b, std::integer_sequence<int, k...>) {
+  return __builtin_shufflevector(a, b, interleaved_index(run, is_high, kElements<V>, k)...);
+}
+// Interleaves runs of `run` elements of the first halves of a and b, or of the second halves if `is_high`: for a run of
+// 2, a0 a1 b0 b1 a2 a3 b2 b3 …
+template <int run, bool is_high, class V>
+MH_INLINE V interleave(const V& a, const V& b) {
+  if constexpr (!is_pair<V>)
+    return interleave_registers<run, is_high>(a, b, std::make_integer_sequence<int, kElements<V>>());
+  else if constexpr (is_high) return {interleave<run, false>(a.high, b.high), interleave<run, true>(a.high, b.high)};
+  else return {interleave<run, false>(a.low, b.low), interleave<run, true>(a.low, b.low)};
+}
 template <class V>
 MH_INLINE V interleave_low(const V& a, const V& b) {
-  if constexpr (is_pair<V>) return {interleave_low(a.low, b.low), interleave_high(a.low, b.low)};
-  else if constexpr (kElements<V> == 16)
-    return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-  else if constexpr (kElements<V> == 8) return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
-  else return __builtin_shufflevector(a, b, 0, 4, 1, 5);
+  return interleave<1, false>(a, b);
 }
 template <class V>
 MH_INLINE V interleave_high(const V& a, const V& b) {
-  if constexpr (is_pair<V>) return {interleave_low(a.high, b.high), interleave_high(a.high, b.high)};
-  else if constexpr (kElements<V> == 16)
-    return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-  else if constexpr (kElements<V> == 8) return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
-  else return __builtin_shufflevector(a, b, 2, 6, 3, 7);
+  return interleave<1, true>(a, b);
 }
-
-// Interleave pairs of elements: a0 a1 b0 b1 a2 a3 b2 b3 …
-template <class V>
-MH_INLINE V interleave_pairs_high(const V& a, const V& b);
 template <class V>
 MH_INLINE V interleave_pairs_low(const V& a, const V& b) {
-  if constexpr (is_pair<V>) return {interleave_pairs_low(a.low, b.low), interleave_pairs_high(a.low, b.low)};
-  else if constexpr (kElements<V> == 16)
-    return __builtin_shufflevector(a, b, 0, 1, 16, 17, 2, 3, 18, 19, 4, 5, 20, 21, 6, 7, 22, 23);
-  else if constexpr (kElements<V> == 8) return __builtin_shufflevector(a, b, 0, 1, 8, 9, 2, 3, 10, 11);
-  else return __builtin_shufflevector(a, b, 0, 1, 4, 5);
+  return interleave<2, false>(a, b);
 }
 template <class V>
 MH_INLINE V interleave_pairs_high(const V& a, const V& b) {
-  if constexpr (is_pair<V>) return {interleave_pairs_low(a.high, b.high), interleave_pairs_high(a.high, b.high)};
-  else if constexpr (kElements<V> == 16)
-    return __builtin_shufflevector(a, b, 8, 9, 24, 25, 10, 11, 26, 27, 12, 13, 28, 29, 14, 15, 30, 31);
-  else if constexpr (kElements<V> == 8) return __builtin_shufflevector(a, b, 4, 5, 12, 13, 6, 7, 14, 15);
-  else return __builtin_shufflevector(a, b, 2, 3, 6, 7);
+  return interleave<2, true>(a, b);
 }
 
 }  // namespace mh::kernels

@@ -38,8 +38,8 @@ std::vector<T> random_numbers(int64_t count, uint32_t seed) {
   return numbers;
 }
 
-// Runs compute(), which returns a vector of numbers, with each instruction set of the processor, and requires that its
-// results have the bits of those of the baseline.
+// Runs compute(), which returns a vector of numbers, with each instruction set of the processor, and requires the
+// same bits as at the baseline.
 template <class Compute>
 void require_equal_bits(const Compute& compute) {
   struct RestoreLevel {
