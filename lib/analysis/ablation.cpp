@@ -15,6 +15,7 @@
 #include "base/signals.h"
 #include "ceil_div.h"
 #include "nn/aten.h"
+#include "task/task.h"
 
 namespace mh::analysis {
 
@@ -257,6 +258,10 @@ std::vector<task::NllSum> score_ablations(const AnalysisInput& input, const std:
 
 double nll_per_token(const task::NllSum& score) {
   return score.nll / static_cast<double>(std::max<int64_t>(1, score.num_tokens));
+}
+
+LossValue loss_value_of(const task::Task& task) {
+  return task.traits().has_perplexity ? LossValue::perplexity : LossValue::mean_loss;
 }
 
 const char* name_of(LossValue loss_value) { return loss_value == LossValue::perplexity ? "perplexity" : "loss"; }

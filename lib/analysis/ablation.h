@@ -22,6 +22,10 @@
 #include "analysis/heads.h"
 #include "attention/layer.h"
 
+namespace mh::task {
+class Task;
+}
+
 namespace mh::analysis {
 
 // Returns the number of heads of a layer on this side; 0 if all heads of the layer were pruned. Throws Error(usage)
@@ -75,6 +79,8 @@ double nll_per_token(const task::NllSum& score);
 // The value of a model's loss that analyses compare: the perplexity, or, for a task without a perplexity
 // (task::TaskTraits::has_perplexity), the mean loss per scored target.
 enum class LossValue { perplexity, mean_loss };
+// Returns the value that analyses of a task compare.
+LossValue loss_value_of(const task::Task& task);
 // Returns the name of this value, and of its column in tables: "perplexity" or "loss".
 const char* name_of(LossValue loss_value);
 // Returns this value of `score`.

@@ -116,9 +116,7 @@ PruneSession::PruneSession(const MeasureArguments& args, const std::function<voi
   }
 }
 
-analysis::LossValue PruneSession::loss_value() const {
-  return shard_->task().traits().has_perplexity ? analysis::LossValue::perplexity : analysis::LossValue::mean_loss;
-}
+analysis::LossValue PruneSession::loss_value() const { return analysis::loss_value_of(shard_->task()); }
 
 AnalysedModel& PruneSession::load(size_t index) {
   if (analysed_model_ != nullptr && model_index_ == index) return *analysed_model_;

@@ -31,9 +31,7 @@ using PrintRow = std::function<void(ordered_json row)>;
 // the largest gate) and with random gates.
 void show_scores(const ExpertsJob& job, model::LoadedModel& model, const task::Dataset& dataset,
                  const analysis::AnalysisInput& input, const PrintRow& print_row) {
-  const analysis::LossValue loss_value = task::task_of(model.config.model)->traits().has_perplexity
-                                             ? analysis::LossValue::perplexity
-                                             : analysis::LossValue::mean_loss;
+  const analysis::LossValue loss_value = analysis::loss_value_of(*task::task_of(model.config.model));
   std::function<double(attention::Observer*)> evaluate;
   if (!job.metric.is_perplexity())
     evaluate = [&](attention::Observer* observer) {
