@@ -9,6 +9,11 @@ expect 1 env PATH=/usr/bin:/bin "$demo" --tiny new; expect_stderr "demo: expecte
 mkdir full && touch full/notes
 expect 2 "$demo" full
 [ "$(ls -A full)" = notes ] || fail "a refused folder has new files: $(ls -A full)"
+# ./run demo refuses the same arguments, before it installs packages and builds.
+expect 2 "$ROOT/run" demo full; expect_stderr "demo: expected a new folder"
+expect 2 "$ROOT/run" demo --tniy
+expect 0 env PATH=/usr/bin:/bin "$demo" --check --tiny new
+[ ! -e new ] || fail "expected no folder of a demo that only checks its arguments"
 needs_peers
 command -v gnuplot >/dev/null || skip "gnuplot is not installed"
 mkdir -p mirror/wikitext-2 bin
