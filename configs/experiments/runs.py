@@ -91,6 +91,10 @@ class Job:
         return self.row.folder / f"seed{self.seed}"
 
     @property
+    def result_file(self):
+        return self.out / "result.json"
+
+    @property
     def log(self):
         return (self.init.parent if self.row.program == "score" else self.out) / "log.jsonl"
 
@@ -128,9 +132,8 @@ class Job:
             commands.append(quoted(self.scoring(split, model, options), show))
         return " && ".join(commands)
 
-    def check_configuration(self, records=False):
-        """Refuses a run of another configuration in the folder. records: whether to record the configuration of a new run, which another process
-        must not start meanwhile."""
+    def configuration(self):
+        """Returns the fingerprint of the configuration, the overrides and the initial model."""
         checksum = fingerprint(self.row.configurations)
         if self.row.overrides:
             checksum += " " + " ".join(self.row.overrides)
@@ -138,6 +141,12 @@ class Job:
             checksum += f" {self.row.init.folder.name} {self.row.init_model} {fingerprint(self.row.init.configurations)}"
         elif self.row.program == "mh-finetune":
             checksum += f" {self.init.stat().st_size} {file_checksum(self.init)}"
+        return checksum
+
+    def check_configuration(self, records=False):
+        """Refuses a run of another configuration in the folder. records: whether to record the configuration of a new run, which another process
+        must not start meanwhile."""
+        checksum = self.configuration()
         file = self.out.with_suffix(".configuration")
         if self.out.exists():
             if not file.exists() or file.read_text(encoding="utf-8").strip() != checksum:
@@ -147,7 +156,7 @@ class Job:
 
     def result(self):
         """Returns the result of a finished run, or None."""
-        file = self.out / "result.json"
+        file = self.result_file
         if not file.exists():
             return None
         try:
@@ -209,7 +218,7 @@ class Job:
             checksums[split] = "sha256:" + file_checksum(self.row.data.shard(split))[:16]
         result = {"tools": tools, "commit": commit(), "seconds": round(sum(line.get("seconds", 0) for line in lines), 1), "parameters": first["parameters"],
                   "scores": scores, "checksums": checksums}
-        write_atomically(self.out / "result.json", json.dumps(result) + "\n")
+        write_atomically(self.result_file, json.dumps(result) + "\n")
         return self.result()
 
 

@@ -16,7 +16,7 @@ correction with a p value of 1, so that the number of comparisons does not depen
 The variance of ten runs is itself uncertain, so the band selects and the fresh seeds decide.
 
 OUT/spent.tsv has the machine time of each run, also of a stopped or failed one; a killed driver writes none. The series ends when the next run would
-exceed the budget.
+exceed the budget. --finished FILE keeps the results and the time of the finished runs also in FILE (finished.py).
 """
 import contextlib
 import dataclasses
@@ -27,6 +27,7 @@ import re
 import sys
 import time
 
+import finished
 from effects import band, holm, null_distribution, p_value, slope_weights
 from errors import choose, refuse, refuse_usage
 from paired import difference, mean
@@ -193,6 +194,10 @@ class Ledger:
         """Returns the seconds of all runs."""
         return sum(line[3] for line in self.lines)
 
+    def spent_by(self, study, row, seed):
+        """Returns the seconds of one run, with its stopped attempts."""
+        return sum(line[3] for line in self.lines if line[:3] == (study, row, seed))
+
     def seconds(self, part, name):
         """Returns the estimated seconds of a run: the mean of the finished runs of the row, else of the study, else the minutes of the file."""
         def total(line_filter):
@@ -243,8 +248,8 @@ def plan(parts, ledger, budget):
     return lines
 
 
-def run_within(part, jobs, ledger, budget, tools):
-    """Runs the jobs that have no result. Returns false if the next one would exceed the budget."""
+def run_within(part, jobs, ledger, budget, tools, after_run):
+    """Runs the jobs that have no result and calls after_run() after each. Returns false if the next one would exceed the budget."""
     for job in jobs:
         job.check_configuration()
         if job.result() is not None:
@@ -264,6 +269,7 @@ def run_within(part, jobs, ledger, budget, tools):
                 state = "finished"
             finally:
                 ledger.add(part, job, time.monotonic() - begin, state)
+        after_run()
     return True
 
 
@@ -315,21 +321,35 @@ def run(options, values):
     if len({part.name for part in parts}) != len(parts):
         refuse_usage(f"{options.file}: studies.name", "different names", ", ".join(part.name for part in parts), "rename a study")
     if options.prints:
+        if options.finished:
+            refuse_usage("--finished", "a command that runs or tabulates the series", "--print", "leave --finished out")
         for part in parts:
             print_jobs(part.first_jobs())
         return
-    if options.tabulates:
+    if options.tabulates and not options.finished:
         write_table(parts, Ledger(options.out), budget, numbers, options)
         return
-    require_tools()
+    if not options.tabulates:
+        require_tools()
     with only_driver(options.out):
         ledger = Ledger(options.out)
+
+        def save():
+            if options.finished:
+                finished.save(options.finished, parts, ledger)
+
+        if options.finished:
+            finished.load(options.finished, parts, ledger)
+            save()
+        if options.tabulates:
+            write_table(parts, ledger, budget, numbers, options)
+            return
         notes = ["fresh seeds: for the differences outside their bands, which are known after the first seeds",
                  f"spent: {ledger.spent() / 3600:.2f} of {budget / 3600:.2f} hours; the same command continues where it stopped"]
         write(plan(parts, ledger, budget), options, notes)
         tools = copy_tools(options.out / "tools")
         for part in parts:
-            if not (run_within(part, part.first_jobs(), ledger, budget, tools) and run_within(part, part.fresh_jobs(), ledger, budget, tools)):
+            if not (run_within(part, part.first_jobs(), ledger, budget, tools, save) and run_within(part, part.fresh_jobs(), ledger, budget, tools, save)):
                 break
         print()
         write_table(parts, ledger, budget, numbers, options)

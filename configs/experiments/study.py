@@ -196,6 +196,8 @@ def main(arguments):
     parser = parser_of("study", __doc__)
     parser.add_argument("file", type=pathlib.Path, metavar="FILE.toml", help="the study, or the name of a series of this checkout, such as open")
     parser.add_argument("--budget", help="of a series: maximum machine time of all runs, such as 12h or 90m [12h]")
+    parser.add_argument("--finished", type=pathlib.Path, metavar="FILE", help="of a series: also keep the finished runs in FILE, and do not repeat runs that FILE has; "
+                        "with a copy of FILE, another machine continues the series")
     options = parser.parse_args(arguments)
     series_file = pathlib.Path(__file__).resolve().parent / f"studies/{options.file}.toml"
     if not options.file.is_file() and series_file.is_file():
@@ -209,8 +211,9 @@ def main(arguments):
 
         series.run(options, values)
         return
-    if options.budget:
-        refuse_usage("--budget", "a series of studies, a file with [[studies]]", str(options.file), "leave --budget out")
+    for name, value in (("--budget", options.budget), ("--finished", options.finished)):
+        if value:
+            refuse_usage(name, "a series of studies, a file with [[studies]]", str(options.file), f"leave {name} out")
     study = Study(options.file, values)
     options.out = options.out or pathlib.Path(study.values.get("out", f"study-{options.file.stem}"))
     seeds = study.values.get("seeds", 3)

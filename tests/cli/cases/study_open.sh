@@ -149,6 +149,32 @@ line = next(line for line in open("out") if line.startswith("first\tmixed\t")).s
 assert abs(float(line[9]) - statistics.mean(score("mixed", seed) - score("plain", seed) for seed in range(11, 16))) < 1e-3, line
 assert abs(float(line[5]) - statistics.mean(score("mixed", seed) - score("plain", seed) for seed in range(1, 4))) < 1e-3, line
 P
+# Another machine continues the series with the file of the finished runs: it repeats no run, and its table is the same. A row that initialises unfinished
+# runs is trained again.
+series 0 --table --finished finished.jsonl
+[ "$(wc -l < finished.jsonl)" -eq "$(find runs -name result.json | wc -l)" ] || fail "expected a line for each run; found $(cat finished.jsonl)"
+elsewhere() { expect "$1" python3 -B "$ROOT/configs/experiments" study series.toml --out elsewhere --threads 1 "${@:2}"; }
+mkdir -p elsewhere && cp -r runs/data-wikitext2 elsewhere
+cp finished.jsonl copy.jsonl
+MH_STUB_FAIL=seed elsewhere 0 --budget 2h --finished copy.jsonl
+sed -n '/^study/,$p' out | grep -v '^#' | cmp - first || fail "expected the same table; found $(cat out)"
+cmp finished.jsonl copy.jsonl
+[ "$(find elsewhere -name '*.safetensors' | wc -l)" -eq 0 ] || fail "expected no new model; found $(find elsewhere -name '*.safetensors')"
+rm -r elsewhere/first elsewhere/second elsewhere/spent.tsv
+grep -v '"gates", "seed": 2' finished.jsonl > copy.jsonl
+elsewhere 0 --budget 2h --finished copy.jsonl
+[ "$(cd elsewhere && find . -name best.safetensors | sort | paste -s -d ' ')" = "./second/gates/seed2/best.safetensors ./second/trained/seed1/best.safetensors" ] ||
+  fail "expected two new models; found $(find elsewhere -name best.safetensors)"
+# Faults of the file.
+rm -r elsewhere/first elsewhere/second elsewhere/spent.tsv
+echo '{"study": "first"}' > copy.jsonl
+elsewhere 1 --table --finished copy.jsonl; expect_stderr "copy.jsonl, line 1: expected a JSON object with study, row, seed"
+sed 's/"row": "mixed"/"row": "mixd"/' finished.jsonl > copy.jsonl
+elsewhere 1 --table --finished copy.jsonl; expect_stderr "expected a row of the series; found first, mixd"
+sed 's/ train.lr=[^"]*"/ train.lr=1"/' finished.jsonl > copy.jsonl
+elsewhere 1 --table --finished copy.jsonl; expect_stderr "expected a run of other with its present configuration"
+elsewhere 2 --print --finished copy.jsonl; expect_stderr "leave --finished out"
+[ -z "$(find elsewhere -name result.json)" ] || fail "expected no run of a refused file"
 # A failed run is named, its time counts, and the next call continues.
 rm -r runs/first/other/seed3 runs/first/other/seed3.configuration
 MH_STUB_FAIL=first/other series 1 --budget 2h; expect_stderr "made failure"; expect_stderr "repeat the command, which continues from here"
