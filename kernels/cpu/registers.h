@@ -67,7 +67,7 @@ using Element = typename ElementOf<V>::type;
 template <class V>
 constexpr int kElements = static_cast<int>(sizeof(V) / sizeof(Element<V>));
 
-// A scalar that an operator may combine with a vector of elements of type E: of this type, or an integer literal of at
+// A scalar that an operator may combine with a vector of elements of type E: of this type, or of an integer type of at
 // most 32 bits.
 template <class S, class E>
 concept ScalarFor = std::is_same_v<S, E> ||(std::is_integral_v<S> && sizeof(S) <= 4);

@@ -61,7 +61,7 @@ MH_DEVICE void multiply_transposed(const Thread& thread, Accumulator (&accum)[kC
 // Whether a row takes at least 1024 bytes, as 256 elements in fp32 do. The accumulators (16, kSize) of one head then
 // take half of a warp's registers, and fp32 fragments take twice as many registers as 16-bit fragments.
 template <class T, int kSize>
-constexpr bool kIsWide = kSize * sizeof(T) >= 1024;
+constexpr bool kHasWideRows = kSize * sizeof(T) >= 1024;
 
 // Computes `accum += a · rows` for `accum` (16, kSize), `a` (16, 8 kInnerFragments), which is rounded to T, and
 // `rows` (8 kInnerFragments, kSize) in shared memory with row stride kStride. Called by all lanes of a warp.
@@ -75,7 +75,7 @@ MH_DEVICE void multiply_add(const Thread& thread, Accumulator (&accum)[kSize / 8
     MH_UNROLL
     for (int n = 0; n < kSize / 8; n += 2) {
       FragmentB<T> frag_b[2];
-      if constexpr (kIsWide<T, kSize>) thread.warp_barrier();  // prevents an early load of the next fragment
+      if constexpr (kHasWideRows<T, kSize>) thread.warp_barrier();  // prevents an early load of the next fragment
       load(thread, frag_b, rows + c * 8 * kStride + n * 8, kStride);
       multiply(thread, accum[n], frag_a, frag_b[0]);
       multiply(thread, accum[n + 1], frag_a, frag_b[1]);

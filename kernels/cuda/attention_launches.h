@@ -131,7 +131,9 @@ struct PositionBiasGradient {
 };
 
 constexpr int kHeadMixingThreads = 32 * kHeadMixingWarps;  // maximum number of threads of a block
-constexpr int kMinSplitKeys = 64;  // minimum number of keys of a split with head mixing; shorter splits are slower
+// Keys of a tile in the estimate of the best number of splits with head mixing. The tiles of these kernels have fewer
+// keys, but splits of fewer keys are slower.
+constexpr int kSplitTileKeys = 64;
 
 // Returns the tensors as kernels with head mixing expect them: with relative positions q is replaced by q_u, which is
 // q + u.
@@ -391,7 +393,7 @@ struct AttentionLaunches {
                      [&](auto row_mix) { queries = decltype(row_mix)::kQueries, blocks = 1; });
     const int64_t num_visible = params.window > 0 ? std::min(params.keys, params.window + queries - 1) : params.keys;
     const int best_splits = best_num_splits(num_tiles_of(params.queries, queries) * batch * blocks,
-                                            num_tiles_of(num_visible, kMinSplitKeys), launcher.num_multiprocessors());
+                                            num_tiles_of(num_visible, kSplitTileKeys), launcher.num_multiprocessors());
     int splits = 1;
     while (2 * splits <= best_splits) splits *= 2;
     return splits;

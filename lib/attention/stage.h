@@ -162,8 +162,8 @@ class Stage {
 class Transform : public Stage {
  public:
   virtual void transform(Context& context) = 0;
-  // Returns whether the transform adds positions to queries and keys, which a score with relative positions excludes.
-  // Such a transform first sets context.mixing_query to context.q.
+  // Returns whether the transform adds positions to queries and keys. A layer refuses it beside a score with relative
+  // positions. Such a transform first sets context.mixing_query to context.q.
   virtual bool adds_positions() const { return false; }
 };
 

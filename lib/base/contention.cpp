@@ -20,7 +20,7 @@ double seconds_of(const timeval& time) {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
 }
 
-// Returns what this process used since its start; `seconds` counts from an arbitrary time.
+// Returns the processor time and the interruptions of this process since its start; `seconds` has an arbitrary origin.
 ProcessorUse use_so_far() {
   ProcessorUse use;
   use.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();

@@ -17,10 +17,11 @@ namespace mh::huggingface {
 // Maximum size in bytes of a companion file, and of all companions together.
 constexpr size_t kMaxCompanionBytes = size_t{1} << 20;
 
-// Returns the companions as a JSON object by file name; "" if the folder has none. A file has all of its content, a
-// text for chat_template.jinja and an object for JSON, or, if multihead writes the file itself, the keys that multihead
-// does not write. Warns about files and contents that exceed kMaxCompanionBytes, and leaves them out. Throws
-// Error(input) for a file that is not JSON or, for a template, not UTF-8. `config`: config.json of the folder.
+// Returns the companions as a JSON object by file name; "" if the folder has none. The value of a file is its whole
+// content, a text for chat_template.jinja and else an object; the value of config.json and of tokenizer_config.json has
+// only the keys that multihead does not write. Warns about files and contents that exceed kMaxCompanionBytes, and
+// leaves them out. Throws Error(input) for a file that is not JSON or, for a template, not UTF-8. `config`: config.json
+// of the folder.
 std::string read_companions(const std::string& folder, const io::JsonConfig& config);
 
 // Adds the companions to a new folder: to `config`, the contents of config.json, and to `files`, the other files by

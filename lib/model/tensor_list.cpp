@@ -218,7 +218,7 @@ std::vector<ListedTensor> backbone_tensors(const std::string& backbone) {
   FieldLister lister;
   lister.section("model", options);
   FieldDescriptions fields = lister.descriptions();
-  // attention.sink is the only key of all layers that adds a tensor.
+  // Of the options [attention], without those of stages, only attention.sink adds a tensor.
   attention::AttentionOptions attention_options;
   FieldLister attention_lister;
   attention_lister.section("attention", attention_options);

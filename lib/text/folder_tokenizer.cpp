@@ -216,8 +216,8 @@ class FolderReader {
     return std::make_unique<JsonTokenizer>(json, folder_, settings);
   }
 
-  // Returns the content of the tokenizer.json that transformers makes from vocab.json, merges.txt and the added tokens
-  // of Qwen 2 or, if `is_qwen2` is false, of a model with GPT-2's division into words.
+  // Returns the content of the tokenizer.json that transformers makes from vocab.json, merges.txt and the added tokens,
+  // with the pre-tokenizer of Qwen 2 or, if `is_qwen2` is false, of GPT-2.
   std::string tokenizer_json_of_merges(bool is_qwen2) {
     require_files({"vocab.json", "merges.txt"});
     const std::string pieces_path = path("vocab.json"), merges_path = path("merges.txt");

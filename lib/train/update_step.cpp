@@ -83,7 +83,7 @@ UpdateStep::Result UpdateStep::forward_backward(const TrainingPass& pass, const 
     sums.num_targets += loss.num_scored;
   }
   gradient_buckets_.finish();
-  losses = losses.to(at::kCPU);  // in a single process, the only synchronisation of CPU and GPU
+  losses = losses.to(at::kCPU);  // in a single process, the only synchronisation of CPU and GPU here
   if (!group_.is_single()) {
     const int64_t num_flags = static_cast<int64_t>(kStopSignals.size());
     const at::Tensor totals =

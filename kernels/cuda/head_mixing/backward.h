@@ -229,7 +229,7 @@ struct HeadMixingQueryGradientTiles {
   static constexpr int kPrefetch = kRelative || kHeadMixingPrefetch<T, kSize> < 2 ? 1 : 2;
   // Columns of dQ that a block computes, limited by the registers of a warp. With relative positions a warp has two
   // accumulators for each column.
-  static constexpr int kColumns = (kRelative && kSize > 128) || kIsWide<T, kSize> ? kSize / 2 : kSize,
+  static constexpr int kColumns = (kRelative && kSize > 128) || kHasWideRows<T, kSize> ? kSize / 2 : kSize,
                        kColumnBlocks = kSize / kColumns;
   static constexpr int kStride = kSize + kPad, kRegisterHeads = max_warp_heads<T>(kRelative ? 2 * kColumns : kColumns);
   static constexpr int kWarpHeads = kRelative && kRegisterHeads > 2 ? 2 : kRegisterHeads;

@@ -210,7 +210,7 @@ struct GemmOperands {
 // Number of 16-column fragments that a product loads in advance (kMaxPrefetch of multiply_transposed), limited by the
 // registers that the accumulators of several heads leave free. With relative positions each kernel sets its own number.
 template <class T, int kSize>
-constexpr int kHeadMixingPrefetch = kIsWide<T, kSize>                            ? 1
+constexpr int kHeadMixingPrefetch = kHasWideRows<T, kSize>                       ? 1
                                     : kSize * sizeof(T) >= 512 || sizeof(T) == 4 ? 2
                                                                                  : 4;
 

@@ -33,14 +33,14 @@ class HeadMixingParams {
  public:
   HeadMixingParams(const Operands& x, bool needs_backward)
       : spec_(x.spec),
-        matrix_(x.matrix),
+        mixing_matrix_(x.matrix),
         packed_relative_(x.spec.relative_positions),
-        matrix_stride_(x.matrix.dim() > 2 ? x.matrix.stride(0) : 0),
+        mixing_matrix_stride_(x.matrix.dim() > 2 ? x.matrix.stride(0) : 0),
         batch_size_(x.q.size(0)),
         shared_params_(x.spec.params(x.q, x.k, x.v, needs_backward)) {
     shared_params_.max_keys = shared_params_.keys, shared_params_.value_heads = static_cast<int>(x.matrix.size(-1));
-    shared_params_.mixing_matrix = matrix_.const_data_ptr<float>();
-    shared_params_.matrix_query_stride = matrix_.dim() == 4 ? matrix_.stride(1) : 0;
+    shared_params_.mixing_matrix = mixing_matrix_.const_data_ptr<float>();
+    shared_params_.matrix_query_stride = mixing_matrix_.dim() == 4 ? mixing_matrix_.stride(1) : 0;
     shared_params_.relative = packed_relative_.params();
     shared_params_.bf16_gemm = bf16_gemm(x.q.scalar_type());
     shared_params_.l2_bytes = kernels::l2_cache_bytes();
@@ -53,7 +53,7 @@ class HeadMixingParams {
   // keys.
   kernels::AttentionParams row_params(int64_t b) const {
     kernels::AttentionParams params = shared_params_;
-    params.mixing_matrix += b * matrix_stride_;
+    params.mixing_matrix += b * mixing_matrix_stride_;
     params.dropout_offset += static_cast<uint64_t>(b * params.dropout_batch_stride);
     if (spec_.key_lengths.defined())
       params.keys = std::clamp<int64_t>(spec_.key_lengths.const_data_ptr<int64_t>()[b], 0, params.keys);
@@ -69,9 +69,9 @@ class HeadMixingParams {
 
  private:
   const AttentionSpec& spec_;
-  const at::Tensor matrix_;
+  const at::Tensor mixing_matrix_;
   PackedRelativePositions packed_relative_;
-  int64_t matrix_stride_, batch_size_;
+  int64_t mixing_matrix_stride_, batch_size_;
   kernels::AttentionParams shared_params_;
 };
 

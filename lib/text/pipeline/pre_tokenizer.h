@@ -37,8 +37,8 @@ class PreTokenizer {
 
 struct PreTokenizers {
   std::vector<std::unique_ptr<PreTokenizer>> stages;
-  // The last stage is ByteLevel: the words are bytes, and the model receives the characters of these bytes
-  // (append_byte_characters()). `stages` leaves this step out, so that a cache of words saves it.
+  // Whether the last pre-tokenizer is ByteLevel. Its mapping of bytes to characters (append_byte_characters()) is then
+  // not a part of `stages`: words found in a cache need no mapping.
   bool yields_bytes = false;
 };
 

@@ -43,7 +43,7 @@ expect_stdout "skipped: bench (python3 cannot import PyTorch, the baseline)"
 expect_stdout "11 passed, 0 failed, 6 skipped"
 [ -s results/kernels.log ] && [ -s results/command-line.log ] || fail "expected kernels.log and command-line.log; found $(ls results)"
 
-# A missed bar is reported but is not a failed test; a benchmark whose baseline cannot run is skipped.
+# A ratio below its bar is reported but is not a failed test; a benchmark whose baseline cannot run is skipped.
 echo "$MH_TORCH" > place
 export PYTHON_TORCH=$PWD/place
 printf 'plain\tms\t2\t1\t0.5\t0.4\t0.6\t0.97\tFAIL\nmixed\tms\t1\t9\t9\t9\t9\t4\tpass\ncompiled\tms\t-\t-\t-\t-\t-\t2\tskip\n' > table

@@ -144,7 +144,7 @@ if [ -n "$(command -v mh-finetune || true)" ]; then
   RANK=0 LOCAL_RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 expect 2 mh-finetune --init two-decoder/best.safetensors --train t.mhs --seeds 2 --out refused
 fi
 
-# Fails at the start if a process is missing, if no process has rank 0, if the port is in use, or if two processes state different
+# A job fails at the start if a process is missing, if no process has rank 0, if the port is in use, or if two processes state different
 # numbers of processes.
 short=("${train[@]}" --set train.timeout=2 --out refused)
 MASTER_PORT=$(free_port) RANK=0 LOCAL_RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 expect 1 "${short[@]}"

@@ -450,7 +450,8 @@ TEST_CASE("a resume deletes the checkpoints that a killed run no longer retained
   train("best", false);
   const std::set<std::string> retained = names_of_checkpoints();
   REQUIRE(retained.size() == 2);
-  // A run that is killed after it has saved its state leaves a checkpoint that the state no longer retains.
+  // A run that is killed between saving its state and deleting old checkpoints leaves a checkpoint that the state does
+  // not retain.
   const auto add_checkpoint = [&] {
     std::filesystem::copy(folder.path / "run/last.safetensors", checkpoints / "update-000000000.safetensors");
   };
