@@ -237,27 +237,27 @@ std::vector<task::NllSum> score_ablations(const AnalysisInput& input, const std:
   const int64_t max_models =
       std::max<int64_t>(1, max_tokens_per_pass / text_pass_input.scoring_options.sequence_length);
   const int64_t num_text_passes = std::max<int64_t>(1, ceil_div(num_models, max_models));
-  std::vector<task::NllSum> scores(masked_sets.size());
+  std::vector<task::NllSum> sums(masked_sets.size());
   for (int64_t text_pass = 0; text_pass < num_text_passes && stop_signal() == 0; ++text_pass) {
     std::vector<HeadSet> text_pass_sets;
-    std::vector<task::NllSum*> text_pass_scores;
+    std::vector<task::NllSum*> text_pass_sums;
     for (int64_t i = text_pass * num_models / num_text_passes; i < (text_pass + 1) * num_models / num_text_passes;
          ++i) {
       text_pass_sets.push_back(masked_sets[order[static_cast<size_t>(i)]]);
-      text_pass_scores.push_back(&scores[order[static_cast<size_t>(i)]]);
+      text_pass_sums.push_back(&sums[order[static_cast<size_t>(i)]]);
     }
     if (text_pass_sets.empty()) break;
     if (input.progress)
       text_pass_input.progress = [&input, text_pass, num_text_passes](int64_t num_completed, int64_t total) {
         input.progress(text_pass * total + num_completed, num_text_passes * total);
       };
-    score_in_one_text_pass(text_pass_input, text_pass_sets, text_pass_scores, max_tokens_per_pass);
+    score_in_one_text_pass(text_pass_input, text_pass_sets, text_pass_sums, max_tokens_per_pass);
   }
-  return scores;
+  return sums;
 }
 
-double nll_per_token(const task::NllSum& score) {
-  return score.nll / static_cast<double>(std::max<int64_t>(1, score.num_tokens));
+double nll_per_token(const task::NllSum& sum) {
+  return sum.nll / static_cast<double>(std::max<int64_t>(1, sum.num_tokens));
 }
 
 LossValue loss_value_of(const task::Task& task) {

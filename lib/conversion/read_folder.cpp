@@ -92,7 +92,7 @@ class FolderReader {
     if (is_part) refuse_unsupported_settings(config_);
     int64_t num_other_tensors = 0;
     for (const auto& [name, entry] : files_.entries()) {
-      const std::string part_name = is_part ? name_in_text_part(name) : name;
+      const std::string part_name = is_part ? language_model_tensor_name(name) : name;
       if (part_name.empty()) {
         ++num_other_tensors;
         continue;

@@ -42,20 +42,20 @@ void set_layers(const LayerSettings& layers, Settings& settings, const std::stri
   std::vector<size_t> counts(layers.kinds.size());
   for (const size_t kind : layers.kind_of_layer) ++counts[kind];
   // Returns those settings of `kind` that all layers may inherit.
-  const auto common_settings = [&](const Settings& kind) {
-    Settings settings_of_all = kind;
-    std::erase_if(settings_of_all, [&](const auto& setting) {
+  const auto inheritable_settings_of = [&](const Settings& kind) {
+    Settings inheritable_settings = kind;
+    std::erase_if(inheritable_settings, [&](const auto& setting) {
       return !std::ranges::all_of(layers.kinds,
                                   [&](const Settings& layer) { return may_inherit(layer, setting.first); });
     });
-    return settings_of_all;
+    return inheritable_settings;
   };
   // Chooses a kind all of whose settings all layers may inherit, if there is one; among such kinds, or else among all
   // kinds, the kind of most layers.
   Settings base;
   std::pair<bool, size_t> base_rank;
   for (size_t kind = 0; kind < layers.kinds.size(); ++kind) {
-    Settings candidate = common_settings(layers.kinds[kind]);
+    Settings candidate = inheritable_settings_of(layers.kinds[kind]);
     const std::pair rank{candidate.size() == layers.kinds[kind].size(), counts[kind]};
     if (rank <= base_rank) continue;
     base_rank = rank;

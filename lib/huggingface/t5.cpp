@@ -30,7 +30,7 @@ struct T5Family {
   int64_t ffn_dim;
   int64_t layers;
   int64_t heads;
-  const char* ffn_form;
+  const char* feed_forward_proj;
   bool is_tied;
 };
 
@@ -81,7 +81,7 @@ class T5 : public Architecture {
     const auto width = result["model.width"].get<int64_t>();
     result["attention.head_size"] =
         head_size.get<int64_t>() * result["attention.heads"].get<int64_t>() != width ? head_size : Json(0);
-    read_ffn_form(config, result);
+    read_feed_forward_proj(config, result);
     // The tied output layer of T5 reads the hidden states times width^(-1/2); the output layer of T5 1.1 is not tied.
     // transformers 5 writes tie_word_embeddings = true for both, and the difference as a key of its own.
     bool scales_output = config.value("scale_decoder_outputs", result["model.tied"]);
@@ -178,7 +178,7 @@ class T5 : public Architecture {
     config["num_layers"] = num_encoder_layers(settings);
     config["num_decoder_layers"] = settings.at("model.layers");
     config["d_kv"] = head_size_of(settings);
-    config["feed_forward_proj"] = ffn_form_of(settings);
+    config["feed_forward_proj"] = feed_forward_proj_of(settings);
     config["relative_attention_num_buckets"] = attention_setting(settings, kBiasedKinds[0], "t5.buckets", 32);
     config["relative_attention_max_distance"] = attention_setting(settings, kBiasedKinds[0], "t5.max_distance", 128);
     write_start_token(settings, config);
@@ -217,8 +217,8 @@ class T5 : public Architecture {
 
  private:
   // Reads the form of the feed-forward sublayers: an activation, or "gated-" and an activation.
-  void read_ffn_form(const JsonConfig& config, Settings& settings) const {
-    const std::string form = config.value("feed_forward_proj", family_.ffn_form), prefix = "gated-";
+  void read_feed_forward_proj(const JsonConfig& config, Settings& settings) const {
+    const std::string form = config.value("feed_forward_proj", family_.feed_forward_proj), prefix = "gated-";
     const bool is_gated = form.starts_with(prefix);
     const std::string activation = is_gated ? form.substr(prefix.size()) : form;
     // "gated-gelu" is the activation gelu_new in all versions of transformers.
@@ -230,7 +230,7 @@ class T5 : public Architecture {
                    "use a model with one of these activations, the only ones that multihead supports");
   }
 
-  static std::string ffn_form_of(const Settings& settings) {
+  static std::string feed_forward_proj_of(const Settings& settings) {
     const std::string activation = huggingface_activation(settings.at("model.activation"));
     if (settings.at("model.gated_ffn") != true) return activation;
     return "gated-" + (activation == "gelu_new" ? "gelu" : activation);

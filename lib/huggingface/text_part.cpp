@@ -25,7 +25,7 @@ io::JsonConfig text_part(const io::JsonConfig& config) {
                "copy config.json from the source of the model");
 }
 
-std::string name_in_text_part(const std::string& tensor_name) {
+std::string language_model_tensor_name(const std::string& tensor_name) {
   for (const auto& [prefix, new_prefix] : kTextPrefixes)
     if (tensor_name.starts_with(prefix)) return new_prefix + tensor_name.substr(std::string(prefix).size());
   for (const char* prefix : kOtherPrefixes)

@@ -15,6 +15,6 @@ bool has_text_part(const io::JsonConfig& config);
 io::JsonConfig text_part(const io::JsonConfig& config);
 // Returns the name that a tensor has in a folder with the language model alone, such as "model.norm.weight" for
 // "language_model.model.norm.weight"; "" for a tensor of another part; the name itself if it belongs to no known part.
-std::string name_in_text_part(const std::string& tensor_name);
+std::string language_model_tensor_name(const std::string& tensor_name);
 
 }  // namespace mh::huggingface

@@ -196,7 +196,7 @@ std::vector<std::string> backbones_with(const std::string& key) {
 // Returns the fields of all options, including the sections of all backbones.
 std::vector<FieldDescription> fields_of(ModelOptions options) {
   FieldLister lister;
-  OtherBackbones other_backbones{options};
+  UnusedBackboneOptions other_backbones{options};
   lister.section("model", options);
   lister.section("model", other_backbones);
   return lister.descriptions();
@@ -249,7 +249,7 @@ void check_first_norm(const ModelOptions& o) {
 ModelConfig ModelConfig::read(Config& config) {
   ModelConfig c;
   config.read("model", c.model);
-  OtherBackbones other_backbones{c.model};
+  UnusedBackboneOptions other_backbones{c.model};
   config.read("model", other_backbones);
   refuse_unsupported_options(c.model);
   check_residual(c.model);

@@ -117,7 +117,7 @@ struct ModelOptions {
 
 // The options of all backbones except the chosen one, each in its section. Configurations of earlier versions contain
 // the sections of all backbones, so these options may be set to their defaults with any backbone.
-struct OtherBackbones {
+struct UnusedBackboneOptions {
   ModelOptions& options;
   void describe(Fields& f) {
     options.describe_backbones(f, [this](const std::string& name) { return name != options.backbone; });

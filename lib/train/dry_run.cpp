@@ -65,12 +65,12 @@ void set_rows_per_process(DryRunReport& report, const RunConfig& run, const Trai
 // Returns the number of bytes that each process sends in an update. A ring all-reduce of n bytes in N processes sends
 // 2 (N - 1) / N n bytes, an all-gather (N - 1) / N n bytes.
 int64_t bytes_sent_per_update(const TrainOptions& t, const PassPlanner& planner, int64_t num_processes) {
-  const int64_t num_trained = planner.num_trained_parameters(), num_bf16_bytes = 2, num_fp32_bytes = 4;
-  const int64_t gradient_bytes = num_fp32_bytes * num_trained;
+  const int64_t num_trained = planner.num_trained_parameters(), bytes_per_bf16 = 2, bytes_per_fp32 = 4;
+  const int64_t gradient_bytes = bytes_per_fp32 * num_trained;
   int64_t gathered_bytes = 0;
   if (t.shard == "optimizer") {
-    const int64_t num_bf16 = t.precision == "bf16" ? planner.num_trained_divisible_parameters() : 0;
-    gathered_bytes = num_bf16_bytes * num_bf16 + num_fp32_bytes * (num_trained - num_bf16);
+    const int64_t num_bf16_parameters = t.precision == "bf16" ? planner.num_trained_divisible_parameters() : 0;
+    gathered_bytes = bytes_per_bf16 * num_bf16_parameters + bytes_per_fp32 * (num_trained - num_bf16_parameters);
   }
   return (num_processes - 1) * (2 * gradient_bytes + gathered_bytes) / num_processes;
 }

@@ -43,8 +43,8 @@ class TwoPhaseBatches : public Batches {
   std::vector<double> shard_epochs(int64_t num_updates) override {
     std::vector<double> epochs = first_phase_->shard_epochs(std::min(num_updates, phase_boundary_));
     if (num_updates <= phase_boundary_) return epochs;
-    const std::vector<double> second_epochs = second_phase_->shard_epochs(num_updates - phase_boundary_);
-    for (size_t i = 0; i < epochs.size(); ++i) epochs[i] += second_epochs[i];
+    const std::vector<double> second_phase_epochs = second_phase_->shard_epochs(num_updates - phase_boundary_);
+    for (size_t i = 0; i < epochs.size(); ++i) epochs[i] += second_phase_epochs[i];
     return epochs;
   }
 

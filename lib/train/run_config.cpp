@@ -245,7 +245,7 @@ std::vector<FieldDescription> all_keys() {
   attention::AttentionOptions attention_options;
   TrainOptions train_options;
   DataOptions data_options;
-  model::OtherBackbones backbones{model_options};
+  model::UnusedBackboneOptions backbones{model_options};
   lister.section("model", model_options);
   lister.section("model", backbones);
   lister.section("attention", attention_options);

@@ -55,7 +55,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     huggingface::refuse_unsupported_settings(part);
     architecture->settings(part, {});
   });
-  huggingface::unsupported_part(huggingface::name_in_text_part(config_text));  // as the name of a tensor
+  huggingface::unsupported_part(huggingface::language_model_tensor_name(config_text));  // as the name of a tensor
   const std::string& folder = fuzz::memory_folder(kNames, std::span(texts).subspan(1));
   std::string companions;
   fuzz::check(size, fuzz::kTextFactor,

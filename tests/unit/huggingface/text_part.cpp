@@ -12,13 +12,13 @@ using huggingface_settings::config;
 TEST_CASE("tensors of the language model have the names of a folder of its own, and other parts have none",
           "[huggingface]") {
   for (const char* prefix : {"language_model.model.", "model.language_model."})
-    CHECK(name_in_text_part(std::string(prefix) + "layers.0.mlp.up_proj.weight") ==
+    CHECK(language_model_tensor_name(std::string(prefix) + "layers.0.mlp.up_proj.weight") ==
           "model.layers.0.mlp.up_proj.weight");
   for (const char* prefix : {"language_model.", ""})
-    CHECK(name_in_text_part(std::string(prefix) + "lm_head.weight") == "lm_head.weight");
+    CHECK(language_model_tensor_name(std::string(prefix) + "lm_head.weight") == "lm_head.weight");
   for (const char* name : {"vision_tower.vision_model.embeddings.weight", "multi_modal_projector.norm.weight"})
-    for (const std::string prefix : {"", "model."}) CHECK(name_in_text_part(prefix + name).empty());
-  CHECK(name_in_text_part("audio_tower.norm.weight") == "audio_tower.norm.weight");  // unknown, and refused
+    for (const std::string prefix : {"", "model."}) CHECK(language_model_tensor_name(prefix + name).empty());
+  CHECK(language_model_tensor_name("audio_tower.norm.weight") == "audio_tower.norm.weight");  // unknown, and refused
 }
 
 TEST_CASE("Gemma 3 for text and images gets its settings from text_config", "[huggingface]") {
