@@ -34,7 +34,7 @@ HeadPair parse_pair(const std::string& text, const std::string& where) {
   std::smatch match;
   if (text.size() > kMaxBytes || !std::regex_match(text, match, pattern))
     refuse_usage(where, "KIND:LAYER.HEAD-LAYER.HEAD, counted from 0", quote_start(text),
-                 "for example decoder.self:1.0-5.3");
+                 "write a pair such as decoder.self:1.0-5.3");
   auto number = [&](size_t i) { return std::stoll(match[i]); };
   return {kind_named(match[1], where), {number(2), number(3)}, {number(4), number(5)}};
 }

@@ -44,7 +44,7 @@ inline constexpr std::array kPairSelections{
         "rank by rank."},
     PairSelectionName{PairSelection::released, "released",
                       "in the k outermost pairs of opposite layers, the 4 least important heads of the first layer "
-                      "with the heads of the same numbers in the other, as in the released code of the method",
+                      "with the heads of the same numbers in the second, as in the released code of the method",
                       "The variant of soft in the code that its authors released: in each of the k outermost pairs of "
                       "opposite layers, the 4 least important heads of the first layer, each with the head of the same "
                       "number in the other layer."},

@@ -52,7 +52,7 @@ void require_decoder_bias(const JsonConfig& config, const std::set<std::string>&
 
 void read_pooler(const JsonConfig& config, const std::set<std::string>&, Settings& settings) {
   config.require("classifier_pooling", "cls", {"cls"},
-                 "use a classifier that reads the first token: multihead has no mean of all tokens");
+                 "use a classifier of the first token (cls): multihead does not support mean pooling");
   settings["model.bert.pooler"] = "transform";
 }
 

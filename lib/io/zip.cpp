@@ -78,8 +78,8 @@ uint64_t ZipArchive::read_number(uint64_t offset, int num_bytes) const {
 ZipArchive::CentralDirectory ZipArchive::find_central_directory() const {
   const uint64_t size = file_.size();
   auto no_directory = [&] {
-    return format_error("", "a zip archive of torch.save, with its directory at the end",
-                        "no directory: the file is truncated or of another kind");
+    return format_error("", "a zip archive of torch.save, with its central directory at the end",
+                        "no central directory: the file is truncated or of another kind");
   };
   if (size < kEndBytes) throw no_directory();
   uint64_t end = size - kEndBytes;

@@ -76,7 +76,7 @@ struct SamplingOptions {
     f.field("samples", samples,
             "number of hypotheses to sample for each sentence, instead of beam search; 0: beam search",
             between(0, 1 << 16));
-    f.field("temperature", temperature, "softmax temperature of sampling; 0: always the likeliest token", at_least(0));
+    f.field("temperature", temperature, "softmax temperature of sampling; 0: greedy decoding", at_least(0));
     f.field("top_k", top_k, "number of likeliest tokens from which sampling draws; 0: all tokens", at_least(0));
     f.field("seed", seed, "random seed of sampling", at_least(0));
   }

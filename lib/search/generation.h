@@ -35,7 +35,7 @@ struct GenerationOptions {
   int64_t batch = 16;
   void describe(Fields& f) {
     f.field("length", length, "number of tokens to generate", at_least(1));
-    f.field("temperature", temperature, "softmax temperature of sampling; 0: always the likeliest token", at_least(0));
+    f.field("temperature", temperature, "softmax temperature of sampling; 0: greedy decoding", at_least(0));
     f.field("top_k", top_k, "number of likeliest tokens from which sampling draws; 0: all tokens", at_least(0));
     f.field("seed", seed, "random seed", at_least(0));
     f.field("samples", samples, "number of texts to generate for each prompt", at_least(1));

@@ -240,7 +240,7 @@ void add_curves_subcommand(CLI::App& app, const std::shared_ptr<Arguments>& args
   const auto job = std::make_shared<CurvesJob>();
   CLI::App* sub =
       app.add_subcommand("curves", "print and plot losses, scores and learning rates in the logs of training runs");
-  sub->add_option("logs", job->log_paths, "files log.jsonl of run folders; - is standard input")
+  sub->add_option("logs", job->log_paths, "log.jsonl files of run folders; - is standard input")
       ->required()
       ->type_name("LOG...");
   add_list(*sub, "--show", job->quantities,

@@ -241,7 +241,8 @@ class HeadRotation : public Procedure {
     }
     if (t_max_ > 0) refuse("t_max", "0, or mode = \"soft\"", str(t_max_), "leave t_max out");
     if (pair_texts_.empty())
-      refuse("pairs", "pairs of heads, for mode = \"manual\"", "no pairs", "for example [\"decoder.self:1.0-5.3\"]");
+      refuse("pairs", "pairs of heads, for mode = \"manual\"", "no pairs",
+             "write pairs such as [\"decoder.self:1.0-5.3\"]");
     if (manual_epochs_.empty())
       refuse("epochs", "epochs before which the pairs are swapped, for mode = \"manual\"", "no epochs",
              "for example [2, 4], to swap the pairs before epoch 2 and back before epoch 4");

@@ -91,7 +91,7 @@ class SkipRetain : public Procedure {
   void start(model::LanguageModel& model) override {
     num_layers_ = model.num_skippable_layers();
     if (num_layers_ == 0)
-      refuse_usage("train.procedures.skip-retain", "a model that can skip layers", "a model that cannot skip layers",
+      refuse_usage("train.procedures.skip-retain", "a model that can skip layers", "a backbone that cannot",
                    "use another backbone, for example model.backbone = \"transformer-xl\"");
     memory_length_ = model.memory_length();
   }
