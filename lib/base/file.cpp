@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "base/system_message.h"
 #include "base/text.h"
+#include "base/unicode.h"
 
 namespace mh {
 
@@ -142,8 +143,8 @@ class DescriptorSink : public ByteSink {
 // Returns the number of bytes at the end of a text that begin a UTF-8 character whose other bytes are missing.
 size_t count_incomplete_bytes(std::string_view text) {
   for (size_t n = 1; n <= std::min<size_t>(3, text.size()); ++n) {
+    if (is_continuation_byte(text[text.size() - n])) continue;
     const auto byte = static_cast<unsigned char>(text[text.size() - n]);
-    if ((byte & 0xC0) == 0x80) continue;
     const size_t length = byte >= 0xF0 ? 4 : byte >= 0xE0 ? 3 : byte >= 0xC0 ? 2 : 1;
     return n < length ? n : 0;
   }

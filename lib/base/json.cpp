@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/json_types.h"
 #include "base/text.h"
+#include "base/unicode.h"
 
 namespace mh {
 
@@ -81,7 +82,7 @@ std::string fault_of(const std::string& message) {
 std::string text_near(std::string_view text, size_t offset) {
   constexpr size_t kBytesBefore = 20, kMaxBytes = 200;
   size_t begin = offset - std::min(offset, kBytesBefore);
-  while (begin < offset && (static_cast<unsigned char>(text[begin]) & 0xC0) == 0x80) ++begin;
+  while (begin < offset && is_continuation_byte(text[begin])) ++begin;
   text = text.substr(begin, kMaxBytes);
   std::string near_text;
   for (const char c : text.substr(0, find_invalid_utf8(text))) {

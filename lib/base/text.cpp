@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/unicode.h"
+
 namespace mh {
 
 namespace {
@@ -106,7 +108,7 @@ size_t character_bytes(std::string_view text, size_t i) {
   const size_t length = c >= 0xC2 && c <= 0xDF ? 2 : (c & 0xF0) == 0xE0 ? 3 : c >= 0xF0 && c <= 0xF4 ? 4 : 0;
   if (length == 0 || i + length > text.size()) return 0;
   for (size_t k = 1; k < length; ++k)
-    if ((byte(i + k) & 0xC0) != 0x80) return 0;
+    if (!is_continuation_byte(text[i + k])) return 0;
   const unsigned char second_byte = byte(i + 1);
   const bool is_invalid = (c == 0xE0 && second_byte < 0xA0) || (c == 0xED && second_byte > 0x9F) ||
                           (c == 0xF0 && second_byte < 0x90) || (c == 0xF4 && second_byte > 0x8F);
@@ -151,7 +153,7 @@ std::string escape_message(std::string_view text) {
 std::string shorten(const std::string& text, size_t max_bytes) {
   if (text.size() <= max_bytes) return text;
   size_t end = max_bytes;
-  for (int i = 0; i < 3 && end > 0 && (text[end] & 0xC0) == 0x80; ++i) --end;
+  for (int i = 0; i < 3 && end > 0 && is_continuation_byte(text[end]); ++i) --end;
   return text.substr(0, end) + "…";
 }
 

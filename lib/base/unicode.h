@@ -12,6 +12,8 @@ namespace mh {
 // Returns the code points of a text, which must be valid UTF-8 (see find_invalid_utf8()).
 std::u32string code_points(std::string_view utf8);
 void append_utf8(char32_t c, std::string& out);
+// Returns whether a byte of UTF-8 text is the second, third or fourth byte of a character.
+inline bool is_continuation_byte(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
 
 // Returns whether str.split() splits at c: Unicode's white space, and the separators U+001C to U+001F.
 bool is_space(char32_t c);

@@ -71,8 +71,6 @@ Character character_at(std::string_view text, size_t offset) {
   return {class_of(static_cast<char32_t>(c)), static_cast<size_t>(std::max<utf8proc_ssize_t>(1, size))};
 }
 
-bool is_continuation_byte(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
-
 // Returns the offset of the first character at or after `offset` that is not of class `character_class`, or the size of
 // `text`.
 size_t end_of_class(std::string_view text, size_t offset, CharacterClass character_class) {

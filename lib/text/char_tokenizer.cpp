@@ -1,6 +1,7 @@
 // Tokenizers of characters (Unicode code points) and of bytes. The line feed is a token like any other character.
 #include <cstdio>
 
+#include "base/unicode.h"
 #include "text/piece_tokenizer.h"
 
 namespace mh::text {
@@ -26,7 +27,7 @@ class CharTokenizer : public PieceTokenizer {
   size_t find_split(std::string_view text) const override {
     // Splits before the last character, of which `text` may contain only the first bytes.
     size_t n = text.size();
-    while (n > 0 && (static_cast<unsigned char>(text[n - 1]) & 0xC0) == 0x80) --n;
+    while (n > 0 && is_continuation_byte(text[n - 1])) --n;
     return n == 0 ? text.npos : n - 1 == 0 ? text.npos : n - 1;
   }
   std::unique_ptr<Encoder> encoder() const override;

@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "base/error.h"
+#include "base/unicode.h"
 #include "text/byte_bpe.h"
 #include "text/json_tokenizer.h"
 
@@ -25,7 +26,6 @@ int32_t special_id(const JsonTokenizer& tokenizer, const Pieces& pieces) {
 }
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
-bool is_continuation_byte(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
 // Returns the byte range of a token that encodes the bytes [begin, end) of `text`.
 TextRange range_of_token(std::string_view text, size_t begin, size_t end) {

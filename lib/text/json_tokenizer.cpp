@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/json_types.h"
 #include "base/text.h"
+#include "base/unicode.h"
 #include "text/byte_bpe.h"
 #include "text/pipeline/post_processor.h"
 #include "text/tokenizer_json.h"
@@ -287,12 +288,12 @@ size_t JsonTokenizer::find_split(std::string_view text) const {
   for (size_t num_rest_bytes = kMinRest; num_rest_bytes <= kMaxRest && num_rest_bytes < text.size();
        num_rest_bytes += kMinRest) {
     size_t position = text.size() - num_rest_bytes;
-    while (position > 0 && is_utf8_continuation(text[position])) --position;
+    while (position > 0 && is_continuation_byte(text[position])) --position;
     // Tries the positions before and after a space; in text without spaces, any position between characters.
     if (const size_t space = text.rfind(' ', position); space != text.npos && position - space < kMinRest)
       position = space;
     for (const size_t candidate : {position, position + 1}) {
-      if (candidate == 0 || is_utf8_continuation(text[candidate])) continue;
+      if (candidate == 0 || is_continuation_byte(text[candidate])) continue;
       tokens_of_parts.clear();
       encoder->encode(text.substr(0, candidate), tokens_of_parts);
       encoder->encode(text.substr(candidate), tokens_of_parts);

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "base/log.h"
+#include "base/unicode.h"
 #include "text/merges.h"
 
 namespace mh::text {
@@ -64,7 +65,7 @@ class MergeLearner {
     Word word{{}, count};
     for (size_t i = 0; i < text.size();) {
       size_t n = 1;
-      while (i + n < text.size() && (static_cast<unsigned char>(text[i + n]) & 0xC0) == 0x80) ++n;
+      while (i + n < text.size() && is_continuation_byte(text[i + n])) ++n;
       std::string symbol(text.substr(i, n));
       if (i + n == text.size()) symbol += kEndOfWord;
       word.symbols.push_back(find_or_insert_symbol(symbol));

@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/processors.h"
 #include "base/text.h"
+#include "base/unicode.h"
 
 // The library exports this function, but the installed headers do not declare it.
 namespace sentencepiece::logging {
@@ -46,8 +47,7 @@ enum ResultKind : char {
 constexpr size_t kMaxCharactersPerByte = 6;
 
 size_t count_characters(std::string_view text) {
-  return static_cast<size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return !is_continuation_byte(c); }));
 }
 
 // ---- Functions and classes of the child process ----

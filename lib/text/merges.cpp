@@ -6,6 +6,7 @@
 #include "base/empty_input.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "base/unicode.h"
 #include "text/text_bytes.h"
 #include "text/tokenizer.h"
 
@@ -100,7 +101,7 @@ std::vector<size_t> Segmenter::piece_lengths(std::string_view word) const {
   std::vector<Symbol> symbols;
   for (size_t i = 0; i < word.size();) {
     size_t n = 1;
-    while (i + n < word.size() && (static_cast<unsigned char>(word[i + n]) & 0xC0) == 0x80) ++n;
+    while (i + n < word.size() && is_continuation_byte(word[i + n])) ++n;
     std::string text(word.substr(i, n));
     if (i + n == word.size()) text += kEndOfWord;
     const int32_t* id = symbol_ids_.find(WordKey(text));

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/unicode.h"
 #include "io/shard_format.h"
 
 namespace mh::text {
@@ -17,7 +18,6 @@ std::string describe_byte(std::string_view line, size_t invalid_offset) {
   if (byte == 0) return "a NUL byte";
   char hex[8];
   std::snprintf(hex, sizeof hex, "0x%02X", byte);
-  const auto is_continuation_byte = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; };
   const bool is_truncated =
       byte >= 0xC2 && byte <= 0xF4 &&
       std::all_of(line.begin() + static_cast<ptrdiff_t>(invalid_offset) + 1, line.end(), is_continuation_byte);

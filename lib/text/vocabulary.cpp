@@ -100,7 +100,7 @@ std::unique_ptr<Tokenizer> make_char_vocabulary(const VocabularyOptions& options
     num_lines += has_newline ? 1 : 0;
     for (size_t i = 0; i < line.size();) {
       size_t n = 1;
-      while (i + n < line.size() && (static_cast<unsigned char>(line[i + n]) & 0xC0) == 0x80) ++n;
+      while (i + n < line.size() && is_continuation_byte(line[i + n])) ++n;
       ++counts[line.substr(i, n)];
       i += n;
     }

@@ -31,8 +31,6 @@ bool looks_like_other_file(const std::string& piece) {
   return piece.starts_with(kByteOrderMark) || is_vocabulary_file(piece + "\n");
 }
 
-bool is_continuation_byte(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
-
 class WordPieceEncoder : public Encoder {
  public:
   explicit WordPieceEncoder(const WordPieceTokenizer& tokenizer) : tokenizer_(tokenizer) {}

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/unicode.h"
 #include "text/pipeline/unicode16.h"
 
 namespace mh::text {
@@ -10,7 +11,7 @@ namespace {
 
 size_t last_character(std::string_view text) {
   size_t begin = text.size() - 1;
-  while (is_utf8_continuation(text[begin])) --begin;
+  while (is_continuation_byte(text[begin])) --begin;
   return begin;
 }
 

@@ -55,7 +55,7 @@ class StripNormalizer : public Normalizer {
     }
     while (strips_right_ && end > begin) {
       size_t last = end - 1;
-      while (is_utf8_continuation(text[last])) --last;
+      while (is_continuation_byte(text[last])) --last;
       if (!white_space_characters().contains(decode_utf8(text.data() + last).c)) break;
       end = last;
     }
@@ -206,7 +206,7 @@ class PrecompiledNormalizer : public Normalizer {
       if (position >= trie_.size()) break;
       const size_t begin = trie_[position] & ((1U << 31) - 1);
       // A damaged table may have an offset within a character or past the end; it gives no replacement.
-      if (begin > replacements_.size() || (begin < replacements_.size() && is_utf8_continuation(replacements_[begin])))
+      if (begin > replacements_.size() || (begin < replacements_.size() && is_continuation_byte(replacements_[begin])))
         break;
       return std::string_view(replacements_)
           .substr(begin, std::min(replacements_.find('\0', begin), replacements_.size()) - begin);

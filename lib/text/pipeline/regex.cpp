@@ -752,7 +752,7 @@ bool Regex::Searcher::run(uint32_t instruction, uint32_t position, uint32_t& end
       resumes = true;
       if (resumed_op.operation == Operation::greedy_run) {
         do --alternative.position;
-        while (is_utf8_continuation(text[alternative.position]));
+        while (is_continuation_byte(text[alternative.position]));
         position = alternative.position;
         instruction = alternative.instruction + 1;
         if (position == alternative.min_position) alternatives.pop_back();

@@ -2,6 +2,7 @@
 // wordpiece (text/wordpiece.h) does the same with the settings of BERT, and in addition returns byte ranges.
 #include <algorithm>
 
+#include "base/unicode.h"
 #include "text/pipeline/model.h"
 #include "text/pipeline/normalizer.h"
 
@@ -21,7 +22,7 @@ class WordPieceModel : public Model {
 
   void encode_word(std::string_view word, Workspace& workspace, std::vector<int32_t>& tokens) const override {
     const auto num_characters =
-        static_cast<size_t>(std::count_if(word.begin(), word.end(), [](char c) { return !is_utf8_continuation(c); }));
+        static_cast<size_t>(std::count_if(word.begin(), word.end(), [](char c) { return !is_continuation_byte(c); }));
     if (num_characters > max_characters_) return tokens.push_back(unknown_id_);
     const size_t first_token = tokens.size();
     for (size_t begin = 0; begin < word.size();) {
@@ -29,11 +30,11 @@ class WordPieceModel : public Model {
       piece = begin > 0 ? prefix_ : std::string();
       const size_t prefix_size = piece.size();
       size_t end = std::min(word.size(), begin + max_piece_bytes_);
-      while (end < word.size() && is_utf8_continuation(word[end])) --end;
+      while (end < word.size() && is_continuation_byte(word[end])) --end;
       piece += word.substr(begin, end - begin);
       int32_t id = -1;
       while (piece.size() > prefix_size && (id = ids_.find(piece)) < 0) {
-        while (is_utf8_continuation(piece.back())) piece.pop_back();
+        while (is_continuation_byte(piece.back())) piece.pop_back();
         piece.pop_back();
       }
       if (id < 0) {

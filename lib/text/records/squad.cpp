@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/json_types.h"
 #include "base/text.h"
+#include "base/unicode.h"
 #include "text/text_bytes.h"
 
 namespace mh::text {
@@ -100,7 +101,7 @@ std::string require_text(const json& object, const char* key, const FileLocation
 std::vector<uint32_t> character_offsets(const std::string& text) {
   std::vector<uint32_t> offsets;
   for (size_t i = 0; i < text.size(); ++i)
-    if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) offsets.push_back(static_cast<uint32_t>(i));
+    if (!is_continuation_byte(text[i])) offsets.push_back(static_cast<uint32_t>(i));
   offsets.push_back(static_cast<uint32_t>(text.size()));
   return offsets;
 }
