@@ -64,9 +64,6 @@ bool is_plausible_header(uint64_t length, uint8_t first_byte) {
   return length <= kMaxHeaderBytes && length >= 2 && first_byte == '{';
 }
 
-// Returns whether a file that begins with `bytes`, at least 4, is a shard.
-bool is_shard(const uint8_t* bytes) { return load32(bytes) == kHeaderMagic; }
-
 // Returns the number of bytes of tensor data that the header announces: the largest end among its valid `data_offsets`.
 uint64_t announced_data_bytes(const json& header) {
   uint64_t end = 0;
@@ -202,7 +199,7 @@ Checkpoint::Header Checkpoint::read_header() const {
   if (!is_plausible_header(length, bytes_[8]))
     throw Error(
         Exit::input,
-        is_shard(bytes_)
+        has_shard_magic({reinterpret_cast<const char*>(bytes_), size_})
             ? Problem{name_, "a checkpoint (.safetensors)", "a shard (.mhs)",
                       "name a checkpoint instead; if the command reads checkpoints and a shard, name the shard last"}
             : Problem{name_, "a checkpoint (.safetensors)", "a file without the header of a checkpoint",

@@ -3,7 +3,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <cstring>
+#include <string_view>
 
 #include "base/file.h"
 #include "base/text.h"
@@ -15,10 +15,12 @@ namespace mh::io {
 
 namespace {
 
-bool is_shard(const MappedFile& file) {
+// Returns whether the file begins with the header frame of a shard. The magic number alone does not suffice: a zstd
+// file of another program that begins with the number is no damaged shard, and has a checksum, too.
+bool has_shard_header(const MappedFile& file) {
   constexpr size_t kHeadBytes = 8;  // magic number and size of the frame of the header
-  return file.size() >= kHeadBytes + kHeaderTag.size() && load32(file.data()) == kHeaderMagic &&
-         std::memcmp(file.data() + kHeadBytes, kHeaderTag.data(), kHeaderTag.size()) == 0;
+  const std::string_view bytes(reinterpret_cast<const char*>(file.data()), file.size());
+  return has_shard_magic(bytes) && bytes.size() > kHeadBytes && bytes.substr(kHeadBytes).starts_with(kHeaderTag);
 }
 
 // Returns the size in bytes of the header of a safetensors file, with the 8 bytes of its length; 0 for other files.
@@ -33,7 +35,7 @@ size_t checkpoint_header_bytes(const MappedFile& file) {
 std::string content_checksum(const std::string& path) {
   if (!MappedFile::is_mappable(path)) return "";
   const MappedFile file(path);
-  if (is_shard(file)) return hex64(ShardFile(path).content_hash());
+  if (has_shard_header(file)) return hex64(ShardFile(path).content_hash());
   const size_t header_bytes = checkpoint_header_bytes(file);
   return hex64(XXH64(file.data(), header_bytes > 0 ? header_bytes : file.size(), 0));
 }

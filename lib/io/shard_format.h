@@ -38,6 +38,12 @@ inline void store64(std::string& out, uint64_t v) {
   for (int i = 0; i < 8; ++i) out += static_cast<char>(v >> (8 * i));
 }
 
+// Returns whether `bytes`, the first bytes of a file, begin with the magic number of a shard, so that an error can name
+// a shard in place of another file. A zstd file of another program may begin with the same number.
+inline bool has_shard_magic(std::string_view bytes) {
+  return bytes.size() >= sizeof kHeaderMagic && load32(reinterpret_cast<const uint8_t*>(bytes.data())) == kHeaderMagic;
+}
+
 // The content of the last frame with kTrailerMagic.
 struct Trailer {
   ShardCounts counts;

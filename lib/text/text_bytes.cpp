@@ -24,12 +24,6 @@ std::string describe_byte(std::string_view line, size_t invalid_offset) {
   return str("the byte ", hex, is_truncated ? ", the start of a character that the end of the line cuts off" : "");
 }
 
-// Returns whether a file that begins with these bytes is a shard.
-bool is_shard(std::string_view bytes) {
-  return bytes.size() >= sizeof io::kHeaderMagic &&
-         io::load32(reinterpret_cast<const uint8_t*>(bytes.data())) == io::kHeaderMagic;
-}
-
 }  // namespace
 
 std::string_view drop_byte_order_mark(std::string_view text, const std::string& name) {
@@ -42,7 +36,7 @@ size_t find_invalid_byte(std::string_view line) { return std::min(find_invalid_u
 
 void refuse_invalid_byte(const std::string& name, uint64_t line_number, uint64_t line_offset, std::string_view line,
                          size_t invalid_offset, const std::string& advice) {
-  if (line_number == 1 && is_shard(line))
+  if (line_number == 1 && io::has_shard_magic(line))
     refuse_input(name, "a text file", "a shard (.mhs)", "print the text of the shard with mh-prep cat");
   const bool is_nul = line[invalid_offset] == '\0';
   refuse_input(str(name, ":", line_number, ": byte ", line_offset + invalid_offset, " of the file"),
