@@ -12,6 +12,7 @@
 #include "attention/row_layout.h"
 #include "ceil_div.h"
 #include "cpu/head_mix.h"
+#include "nn/element_type.h"
 
 namespace mh::attention {
 
@@ -23,10 +24,6 @@ using torch::autograd::variable_list;
 constexpr int kLanes = 16;  // number of partial sums of each element of dm in the kernel
 // Positions per work item; a constant, so that results do not depend on the number of threads.
 constexpr int64_t kPositionsPerItem = 16;
-
-bool has_cpu_kernel(const at::Tensor& x) {
-  return x.is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
-}
 
 // The data pointer of a tensor (B, h, Tq, n), and its strides in elements.
 template <class T>
@@ -174,12 +171,12 @@ at::Tensor matrix_gradient(const at::Tensor& x, const at::Tensor& dy, const at::
 
 // Returns x and m in the memory layout of the kernel, or unchanged if the kernel does not support x.
 std::pair<at::Tensor, at::Tensor> in_kernel_layout(const at::Tensor& x, const at::Tensor& m) {
-  if (!has_cpu_kernel(x)) return {x, m};
+  if (!nn::has_cpu_kernel(x)) return {x, m};
   return {with_contiguous_rows(x), m.to(at::kFloat).contiguous()};
 }
 
 at::Tensor mix_without_autograd(const at::Tensor& x, const at::Tensor& m, const MixOptions& options) {
-  if (!has_cpu_kernel(x)) return mix_by_matmul(x, m);
+  if (!nn::has_cpu_kernel(x)) return mix_by_matmul(x, m);
   at::Tensor y = allocate_output(x, m.size(-1), options.stores_by_position);
   if (x.scalar_type() == at::kFloat) run_forward_kernel<float>(x, m, options, y);
   else run_forward_kernel<uint16_t>(x, m, options, y);
@@ -192,7 +189,7 @@ std::pair<at::Tensor, at::Tensor> mix_gradients(const at::Tensor& x, const at::T
                                                 const at::Tensor& grad_output, bool can_overwrite, bool needs_dx,
                                                 bool needs_dm) {
   at::Tensor dx, dm;
-  if (!has_cpu_kernel(x)) {
+  if (!nn::has_cpu_kernel(x)) {
     if (needs_dx) dx = mix_by_matmul(grad_output, m.transpose(-1, -2));
     if (needs_dm) dm = matrix_gradient(x, grad_output, m);
     return {dx, dm};

@@ -9,6 +9,7 @@
 #include "cuda/cuda_api.h"
 #include "nn/aten.h"
 #include "nn/device.h"
+#include "nn/element_type.h"
 #include "nn/ops.h"
 #include "nn/product.h"
 
@@ -54,10 +55,6 @@ struct CrossEntropyInput {
   const at::Tensor &hidden, &weight, &bias;
   const CrossEntropyTargets& targets;
 };
-
-bool has_cpu_kernel(const at::Tensor& logits) {
-  return logits.device().is_cpu() && (logits.scalar_type() == at::kFloat || logits.scalar_type() == at::kBFloat16);
-}
 
 // Computes losses[i] for each row i of `logits` (n, vocabulary_size), with CPU loops for fp32 and bf16. If
 // `needs_gradient` is set, replaces the logits by their gradient.

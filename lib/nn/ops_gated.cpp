@@ -17,9 +17,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-bool has_cpu_kernel(const at::Tensor& x) {
-  return x.is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16) && x.numel() > 0;
-}
+bool uses_cpu_kernel(const at::Tensor& x) { return has_cpu_kernel(x) && x.numel() > 0; }
 
 // Calls f(row, first element, number of elements) for work items of a tensor (num_rows, size), in parallel. A work item
 // is a range of a row with at most 16384 elements, a few microseconds of work.
@@ -56,7 +54,7 @@ struct GatedActivation : torch::autograd::Function<GatedActivation> {
     context->save_for_backward({x});
     context->saved_data["kind"] = static_cast<int64_t>(kind);
     const int64_t size = x.size(-1) / 2;
-    if (!has_cpu_kernel(x)) return activation(x.narrow(-1, 0, size), kind) * x.narrow(-1, size, size);
+    if (!uses_cpu_kernel(x)) return activation(x.narrow(-1, 0, size), kind) * x.narrow(-1, size, size);
     auto shape = x.sizes().vec();
     shape.back() = size;
     at::Tensor y = at::empty(shape, x.options());
@@ -76,7 +74,7 @@ struct GatedActivation : torch::autograd::Function<GatedActivation> {
     const at::Tensor x = context->get_saved_variables()[0], dy = gradients[0].contiguous();
     const auto kind = static_cast<Activation>(context->saved_data["kind"].toInt());
     const int64_t size = x.size(-1) / 2;
-    if (!has_cpu_kernel(x)) {
+    if (!uses_cpu_kernel(x)) {
       const at::Tensor gate = x.narrow(-1, 0, size), up = x.narrow(-1, size, size);
       return {nn::cat({activation_gradient(dy * up, gate, kind), dy * activation(gate, kind)}, -1), {}};
     }

@@ -275,8 +275,7 @@ at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::T
 }
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon) {
-  if (x.is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16) && x.numel() > 0 &&
-      is_row_vector(weight, x)) {
+  if (has_cpu_kernel(x) && x.numel() > 0 && is_row_vector(weight, x)) {
     if (!needs_gradient(x) && !needs_gradient(weight))
       return compute_rms_norm(x.contiguous(), weight, epsilon, false).norm;
     return RmsNorm::apply(x.contiguous(), weight, epsilon);
