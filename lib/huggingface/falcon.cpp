@@ -117,7 +117,7 @@ class Falcon : public Decoder {
   }
 
   Json config(const Settings& settings) const override {
-    const LayerSettings layers = layers_of(settings, settings.at("model.layers").get<size_t>());
+    const LayerSettings layers = layers_of(settings, num_layers_of(settings));
     const Json residual = setting_or(settings, "model.residual", "sequential");
     const int64_t kv_heads = kv_heads_of(settings);
     const bool has_new_architecture =

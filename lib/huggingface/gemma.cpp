@@ -137,7 +137,7 @@ class CappedGemma : public LlamaForm {
 
   Json config(const Settings& settings) const override {
     Json config = LlamaForm::config(settings);
-    const LayerSettings layers = layers_of(settings, settings.at("model.layers").get<size_t>());
+    const LayerSettings layers = layers_of(settings, num_layers_of(settings));
     const Settings& layer = layers.of_layer(0);
     config[kAttentionCapKey] = soft_cap_of(setting_or(layer, "soft_cap", 0.0));
     config[kOutputCapKey] = soft_cap_of(setting_or(settings, "model.output_soft_cap", 0.0));

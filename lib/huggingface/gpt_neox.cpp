@@ -96,7 +96,7 @@ class GptNeoX : public Decoder {
   }
 
   Json config(const Settings& settings) const override {
-    const LayerSettings layers = layers_of(settings, settings.at("model.layers").get<size_t>());
+    const LayerSettings layers = layers_of(settings, num_layers_of(settings));
     Json config{{"architectures", {"GPTNeoXForCausalLM"}}, {"model_type", "gpt_neox"}};
     set_keys(setting_pairs(), settings, config);
     config["use_parallel_residual"] = setting_or(settings, "model.residual", "sequential") == "parallel";

@@ -32,6 +32,8 @@ bool may_inherit(const Settings& layer, const std::string& key) {
 
 }  // namespace
 
+size_t num_layers_of(const Settings& settings) { return settings.at("model.layers").get<size_t>(); }
+
 void LayerSettings::add(const Settings& settings) {
   const auto kind = std::ranges::find(kinds, settings);
   kind_of_layer.push_back(static_cast<size_t>(kind - kinds.begin()));

@@ -21,6 +21,8 @@ struct LayerSettings {
   void add(const Settings& settings);
 };
 
+// Returns the number of layers of the decoder, or of the encoder of a model without a decoder.
+size_t num_layers_of(const Settings& settings);
 // Adds the settings of the layers to `settings`: the settings of one kind of layers, in general the most frequent, as
 // settings of all layers, and the differences of the other layers as overrides. An override cannot remove a setting, so
 // only settings that all kinds have become settings of all layers; a layer without the transform "rotary" ignores the

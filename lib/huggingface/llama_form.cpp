@@ -13,8 +13,6 @@ namespace {
 constexpr const char* kIgnoredKeys[] = {"initializer_range", "use_cache", "vocab_size", "pad_token_id",
                                         "pretraining_tp"};
 
-size_t num_layers_of(const Settings& settings) { return settings.at("model.layers").get<size_t>(); }
-
 // Returns the settings with the settings of the first layer in place of the attention settings of all layers, which
 // overrides of all layers may replace.
 Settings with_first_layer(Settings settings, const LayerSettings& layers) {

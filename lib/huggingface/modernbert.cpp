@@ -104,8 +104,6 @@ bool is_classifier(const Settings& settings) { return settings.at("model.bert.he
 // Returns the number of keys that a query sees on each side, itself included, for local_attention of config.json.
 int64_t window_of_size(int64_t size) { return size / 2 + 1; }
 
-size_t num_layers_of(const Settings& settings) { return settings.at("model.layers").get<size_t>(); }
-
 // Returns n if layers 0, n, 2n, … and no others are without a window. Throws Error(input) if there is no such n.
 int64_t pattern_of(const LayerSettings& layers) {
   const Json types = layer_types_of(layers);
