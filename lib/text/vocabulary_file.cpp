@@ -66,7 +66,8 @@ bool unescape(std::string_view text, std::string& out) {
 
 std::string hash_of(std::string_view body) { return hex64(XXH64(body.data(), body.size(), 0)); }
 
-const char* yes_or_no(bool value) { return value ? "yes" : "no"; }
+// Returns the value of a header line with a switch, which read_switch() reads.
+const char* switch_value(bool value) { return value ? "yes" : "no"; }
 
 }  // namespace
 
@@ -126,8 +127,8 @@ std::string serialize_vocabulary(const std::string& type, const std::vector<Piec
     }
   }
   if (normalisation != nullptr) {
-    header_lines += str("\nlowercase ", yes_or_no(normalisation->lowercase), "\nstrip_accents ",
-                        yes_or_no(normalisation->strip_accents));
+    header_lines += str("\nlowercase ", switch_value(normalisation->lowercase), "\nstrip_accents ",
+                        switch_value(normalisation->strip_accents));
   }
   if (!added_tokens.empty()) header_lines += str("\nadded_tokens ", added_tokens.size());
   append_added_tokens(added_tokens, body);
@@ -170,8 +171,8 @@ class VocabularyReader {
     const VocabularyType* type = vocabulary_type(file.type);
     const uint64_t num_merges = type != nullptr && type->has_merges ? read_count("merges") : 0;
     if (file.type == "wordpiece") {
-      file.normalisation.lowercase = read_yes_or_no("lowercase");
-      file.normalisation.strip_accents = read_yes_or_no("strip_accents");
+      file.normalisation.lowercase = read_switch("lowercase");
+      file.normalisation.strip_accents = read_switch("strip_accents");
     }
     const bool may_have_added_tokens = type != nullptr && type->has_added_tokens;
     const uint64_t num_added_tokens =
@@ -238,11 +239,11 @@ class VocabularyReader {
     return value;
   }
 
-  bool read_yes_or_no(const std::string& key) {
+  bool read_switch(const std::string& key) {
     const std::string text = read_entry(key);
-    if (text != yes_or_no(true) && text != yes_or_no(false))
+    if (text != switch_value(true) && text != switch_value(false))
       refuse(str("'", key, " yes' or '", key, " no'"), str("'", key, " ", text, "'"));
-    return text == yes_or_no(true);
+    return text == switch_value(true);
   }
 
   void verify_checksum() {
