@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "analysis/percent_change.h"
 #include "base/signals.h"
 
 namespace mh::analysis {
@@ -84,7 +85,7 @@ CurveComparison CurveComparer::compare(const CurvePoint& point) {
   }
   if (point.fraction == 0) full_loss_ = comparison.loss_value, full_metric_ = comparison.metric_value;
   comparison.loss_difference = comparison.loss_value - full_loss_;
-  comparison.loss_percent_difference = 100 * (comparison.loss_value / full_loss_ - 1);
+  comparison.loss_percent_difference = percent_change(comparison.loss_value, full_loss_);
   comparison.metric_difference = comparison.metric_value - full_metric_;
   return comparison;
 }

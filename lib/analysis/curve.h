@@ -44,7 +44,7 @@ struct CurveComparison {
   double nll = 0;                      // mean loss per scored target; of a text, cross-entropy in nats per token
   double loss_value = 0;               // the LossValue of CurveComparer
   double loss_difference = 0;          // `loss_value` minus the full model's value
-  double loss_percent_difference = 0;  // `loss_difference` in percent of the full model's value
+  double loss_percent_difference = 0;  // percent_change() from the full model's value
   double metric_value = 0;             // value of the metric; `loss_value` if CurveComparer has no metric
   double metric_difference = 0;        // `metric_value` minus the full model's value
 };

@@ -4,7 +4,6 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <limits>
 #include <vector>
 
 #include "nn/aten.h"
@@ -77,10 +76,6 @@ std::map<AttentionKind, std::vector<DiscrepancyObserver::Layer>> DiscrepancyObse
       kind_layers[static_cast<size_t>(layer)] = sums;
     }
   return layers_by_kind;
-}
-
-double percent_change(double new_value, double old_value) {
-  return old_value != 0 ? 100 * (new_value - old_value) / old_value : std::numeric_limits<double>::quiet_NaN();
 }
 
 }  // namespace mh::analysis

@@ -50,7 +50,4 @@ class DiscrepancyObserver : public AdditiveObserver {
   int64_t num_sequences_ = 0;
 };
 
-// Returns the change from `old_value` to `new_value` in percent of `old_value`; NaN if `old_value` is 0.
-double percent_change(double new_value, double old_value);
-
 }  // namespace mh::analysis

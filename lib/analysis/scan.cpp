@@ -5,6 +5,8 @@
 #include <set>
 #include <utility>
 
+#include "analysis/percent_change.h"
+
 namespace mh::analysis {
 
 namespace {
@@ -98,9 +100,10 @@ Scan scan_heads(const AnalysisInput& input, std::vector<ScanCase> cases, const M
 
 LayerComparison compare_layer(double full_value, const std::vector<double>& values) {
   LayerComparison comparison;
-  comparison.difference = -full_value;
-  for (double value : values) comparison.difference += value / static_cast<double>(values.size());
-  comparison.percent_difference = 100 * comparison.difference / full_value;
+  double mean_value = 0;
+  for (double value : values) mean_value += value / static_cast<double>(values.size());
+  comparison.difference = mean_value - full_value;
+  comparison.percent_difference = percent_change(mean_value, full_value);
   comparison.deviation = sample_deviation(values);
   return comparison;
 }

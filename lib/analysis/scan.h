@@ -80,7 +80,7 @@ Scan scan_heads(const AnalysisInput& input, std::vector<ScanCase> cases, const M
 // The metric of the cases of one layer and mode, compared with the metric of the full model.
 struct LayerComparison {
   double difference = 0;          // mean over the cases minus the value of the full model
-  double percent_difference = 0;  // `difference` in percent of the value of the full model
+  double percent_difference = 0;  // percent_change() from the value of the full model to the mean
   double deviation = 0;           // sample standard deviation over the cases
 };
 // `full_value`: metric of the full model; `values`: metric of each case.

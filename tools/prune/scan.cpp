@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "analysis/importance.h"
+#include "analysis/percent_change.h"
 #include "base/error.h"
 #include "base/table.h"
 #include "common/metric_option.h"
@@ -74,7 +75,7 @@ void print_cases(const ScanArguments& args, Table& table, const AnalysedModel& a
       row["nll"] = analysis::nll_per_token(score);
     row.update({{value_column(args, loss_value), value},
                 {"difference", value - full_value},
-                {"relative", 100 * (value / full_value - 1)},
+                {"relative", analysis::percent_change(value, full_value)},
                 {"layer_deviation", deviation}});
     if (args.metric.is_perplexity()) add_num_scored(row, loss_value, score.num_tokens);
     row.update(args.metric.protocol());
@@ -116,7 +117,7 @@ using LayerAblations = std::map<analysis::ScanLayerKey, std::vector<LayerAblatio
 
 // Prints one row per layer, ablation mode and model, with adjacent rows for the same layer and mode. The column
 // "change" is the percent change of the deviation relative to the first model; NaN for the first model itself, and if
-// the first model lacks the layer.
+// the first model lacks the layer or has the deviation 0.
 void print_summary(const ScanArguments& args, Table& table, const LayerAblations& ablations,
                    analysis::LossValue loss_value) {
   for (const auto& [scan_layer, models] : ablations)
@@ -136,10 +137,10 @@ void print_summary(const ScanArguments& args, Table& table, const LayerAblations
           {"difference", comparison.difference},
           {"relative", comparison.percent_difference},
           {"deviation", comparison.deviation},
-          {"change",
-           ablation.model_index == 0 || first_ablation.model_index > 0
-               ? kNaN
-               : 100 * (comparison.deviation / analysis::sample_deviation(first_ablation.ablated_values) - 1)}};
+          {"change", ablation.model_index == 0 || first_ablation.model_index > 0
+                         ? kNaN
+                         : analysis::percent_change(comparison.deviation,
+                                                    analysis::sample_deviation(first_ablation.ablated_values))}};
       if (args.metric.is_perplexity()) add_num_scored(row, loss_value, ablation.num_scored);
       row.update(args.metric.protocol());
       table.print_row(append_protocol(std::move(row), args, ablation.scoring_options));

@@ -7,6 +7,7 @@
 
 #include "analysis/analysis_input.h"
 #include "analysis/discrepancy.h"
+#include "analysis/percent_change.h"
 #include "base/error.h"
 #include "base/json_types.h"
 #include "base/plot.h"

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "analysis/curve.h"
+#include "analysis/percent_change.h"
 #include "analysis/scan.h"
 #include "attention/head_scales.h"
 #include "data/text.h"
@@ -283,6 +284,18 @@ TEST_CASE("an ablation scan by head, by all heads but one and by layer equals se
         rounding::within((values[0] + values[1]) / 2 - scan.full_value(), rounding::fp64_bound(3, scan.full_value())));
   CHECK(comparison.percent_difference == rounding::fp64(100 * comparison.difference / scan.full_value(), 2));
   CHECK(comparison.deviation == sample_deviation(values));
+}
+
+TEST_CASE("a percent change is relative to the baseline, and NaN for a baseline of 0", "[ablation]") {
+  CHECK(percent_change(5, 4) == 25);
+  CHECK(percent_change(3, 4) == -25);
+  CHECK(percent_change(4, 4) == 0);
+  CHECK(percent_change(0, 4) == -100);
+  CHECK(percent_change(-3, -4) == -25);  // nearer to 0 by a quarter of the baseline
+  for (const double value : {-1., 0., 2.})
+    for (const double zero : {0., -0.}) CHECK(std::isnan(percent_change(value, zero)));
+  CHECK(std::isnan(compare_layer(0, {1, 2}).percent_difference));
+  CHECK(compare_layer(0, {1, 2}).difference == 1.5);
 }
 
 TEST_CASE("head differences of a scan are by layer and head, and NaN for a head without a case", "[ablation]") {
