@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "fixtures/contains.h"
 #include "fixtures/modern_options.h"
 #include "fixtures/runs.h"
 #include "fixtures/segments.h"
@@ -27,11 +28,6 @@ std::string average_error(const std::vector<const io::Checkpoint*>& files) {
     return error.what();
   }
   return "";
-}
-
-bool contains(const std::string& text, const std::string& substring) {
-  INFO(text);
-  return text.find(substring) != std::string::npos;
 }
 
 // Writes a copy of the checkpoint `from` to the path `to`. `new_name` maps the name of a tensor to its name in the

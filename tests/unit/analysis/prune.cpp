@@ -14,6 +14,7 @@
 #include "analysis/groups.h"
 #include "analysis/swap.h"
 #include "fixtures/combiners.h"
+#include "fixtures/contains.h"
 #include "fixtures/folder.h"
 #include "fixtures/layers.h"
 #include "fixtures/modern_options.h"
@@ -241,11 +242,6 @@ std::vector<at::Tensor> masked_hidden_states(model::LanguageModel& model,
 
 analysis::HeadSet self_heads(std::initializer_list<analysis::Head> heads) {
   return {{AttentionKind::decoder_self, heads}};
-}
-
-bool contains(const std::string& text, const std::string& substring) {
-  INFO(text);
-  return text.find(substring) != std::string::npos;
 }
 
 }  // namespace

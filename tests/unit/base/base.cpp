@@ -24,6 +24,7 @@
 #include "base/text.h"
 #include "base/tool.h"
 #include "base/units.h"
+#include "fixtures/contains.h"
 #include "fixtures/folder.h"
 #include "fixtures/status.h"
 
@@ -190,10 +191,6 @@ std::string message(const std::function<void()>& action) {
     return str(static_cast<int>(error.exit()), ": ", error.what());
   }
   return "no error";
-}
-
-bool contains(const std::string& text, const std::string& substring) {
-  return text.find(substring) != std::string::npos;
 }
 
 struct InnerOptions {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "data/text.h"
+#include "fixtures/contains.h"
 #include "fixtures/corpora.h"
 #include "fixtures/passes.h"
 #include "fixtures/status.h"
@@ -112,11 +113,6 @@ std::unique_ptr<model::LanguageModel> build(const std::string& toml) {
 
 std::unique_ptr<model::LanguageModel> build_decoder() {
   return build("[model]\nlayers = 2\nwidth = 8\nffn_dim = 16\n[attention]\nheads = 2\n");
-}
-
-bool contains(const std::string& text, const std::string& substring) {
-  INFO(text);
-  return text.find(substring) != std::string::npos;
 }
 
 }  // namespace

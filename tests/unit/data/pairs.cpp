@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <set>
 
+#include "fixtures/contains.h"
 #include "fixtures/corpora.h"
 #include "fixtures/passes.h"
 #include "fixtures/runs.h"
@@ -23,11 +24,6 @@ using namespace mh::train;
 namespace {
 
 data::Pairs pairs_of(const io::ShardFile& shard) { return {text::sequences_of(shard), 0, 0}; }
-
-bool contains(const std::string& text, const std::string& substring) {
-  INFO(text);
-  return text.find(substring) != std::string::npos;
-}
 
 const char* kModelConfig =
     "[model]\nbackbone = 'encoder-decoder'\nlayers = 1\nwidth = 16\nffn_dim = 32\nnorm = 'pre'\ndropout_ffn = 0.1\n"

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/json_types.h"
+#include "fixtures/contains.h"
 #include "fixtures/corpora.h"
 #include "fixtures/passes.h"
 #include "fixtures/runs.h"
@@ -44,10 +45,6 @@ std::unique_ptr<model::LanguageModel> build(const std::string& extra_toml, const
   for (auto& p : model->parameters().all())
     if (p.master().dim() > 1) p.master().mul_(8);
   return model;
-}
-
-bool contains(const std::string& text, const std::string& substring) {
-  return text.find(substring) != std::string::npos;
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "fixtures/contains.h"
 #include "fixtures/runs.h"
 #include "fixtures/status.h"
 #include "model/load.h"
@@ -55,11 +56,6 @@ ParameterNames names_in_both_layers(const std::vector<std::string>& parameters) 
 
 const std::vector<std::string> kGate{"gate.norm.weight", "gate.norm.bias", "gate.up.weight", "gate.up.bias",
                                      "gate.down.weight", "gate.down.bias", "gate.norm.mean", "gate.norm.variance"};
-
-bool contains(const std::string& text, const std::string& substring) {
-  INFO(text);
-  return text.find(substring) != std::string::npos;
-}
 
 }  // namespace
 

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "fixtures/contains.h"
 #include "fixtures/folder.h"
 #include "fixtures/shards.h"
 #include "fixtures/status.h"
@@ -184,7 +185,6 @@ TEST_CASE("a malformed pair is refused, and the message names its line", "[pairs
     write_file_atomically(folder.file("p"), text);
     return refusal_of(path, {folder.file("p")});
   };
-  auto contains = [](const std::string& text, const std::string& part) { return text.find(part) != text.npos; };
   CHECK(contains(error_of("a\tx\nb y\n"), "p:2"));
   CHECK(contains(error_of("a\tx\nb\ty\tx\n"), "2 tabs"));
   CHECK(contains(error_of("a\tx\n\ty\n"), "an empty source"));

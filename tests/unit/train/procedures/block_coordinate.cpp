@@ -5,6 +5,7 @@
 
 #include "attention/methods/mae/mae_gate.h"
 #include "base/error.h"
+#include "fixtures/contains.h"
 #include "fixtures/runs.h"
 #include "fixtures/status.h"
 #include "model/model_config.h"
@@ -104,9 +105,6 @@ TEST_CASE("a run is refused if a pass of any epoch would train only frozen param
     return message;
   };
   const std::string gates = "match = ['*.gate.*']\n", frozen_message = "only frozen parameters";
-  auto contains = [](const std::string& text, const std::string& substring) {
-    return text.find(substring) != std::string::npos;
-  };
   CHECK(contains(start_error(gates + "frozen = true", "every = 1\nfirst_gate_epoch = 0\n"),
                  "only frozen parameters in pass 1 (counted from 1) of 2"));
   CHECK(
