@@ -16,8 +16,6 @@ namespace {
 
 constexpr const char* kGated = "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\n";
 
-std::string train_length(int updates) { return str("[train]\nlength = '", updates, "u'\n"); }
-
 // Returns the message of the error of status Exit::input that analysis::average_checkpoints() throws for these
 // checkpoints; "" without an error.
 std::string average_error(const std::vector<const io::Checkpoint*>& files) {

@@ -21,8 +21,6 @@ namespace {
 
 using ParameterNames = std::set<std::string>;
 
-std::string train_length(int updates) { return str("[train]\nlength = '", updates, "u'\n"); }
-
 // A mixture of attentive experts whose gates train by block coordinate descent, as published.
 const std::string kExperts =
     "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\n[train.procedures.block-coordinate]\nevery = 2\n"

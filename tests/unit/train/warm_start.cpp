@@ -13,8 +13,6 @@ using namespace runs;
 
 namespace {
 
-std::string train_length(int updates) { return str("[train]\nlength = '", updates, "u'\n"); }
-
 // Returns whether all parameters are bit-identical.
 bool have_same_parameters(model::LoadedModel& a, model::LoadedModel& b) {
   for (const auto& p : a.model->parameters().all())

@@ -17,7 +17,8 @@ using namespace runs;
 
 namespace {
 
-std::string train_length(int updates) { return str("[train]\nlength = '", updates, "u'\nschedule.length = '16u'\n"); }
+// Returns the configuration lines of a run of this many updates with the learning rates of a run of 16 updates.
+std::string scheduled_length(int updates) { return train_length(updates) + "schedule.length = '16u'\n"; }
 
 }  // namespace
 
@@ -29,8 +30,8 @@ TEST_CASE("block coordinate descent trains gates only in some epochs, and other 
       "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\n[train.procedures.block-coordinate]\nevery = 2\n"
       "[train.groups.gates]\nmatch = ['*.gate.*']\nrule = 'sgd'\nlr = 1.0\n";
   auto start = train_in_folder(folder, "start", method + "[train]\nlength = '1u'\nlr = 0.0\n");
-  auto first = train_in_folder(folder, "first", method + train_length(7)),
-       second = train_in_folder(folder, "second", method + train_length(14));
+  auto first = train_in_folder(folder, "first", method + scheduled_length(7)),
+       second = train_in_folder(folder, "second", method + scheduled_length(14));
   for (auto& p : start.model->parameters().all()) {
     if (!matches_pattern("*.gate.*", p.name())) {
       CHECK_FALSE(at::equal(find(first, p.name()), find(second, p.name())));

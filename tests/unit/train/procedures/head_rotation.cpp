@@ -28,7 +28,8 @@ constexpr int kEpochUpdates = 7;  // ⌈400 / 64⌉ updates per epoch of a text 
 
 std::string rotation_toml(const std::string& options) { return "[train.procedures.head-rotation]\n" + options; }
 
-std::string train_length(int updates, const std::string& lr = "0.0", const std::string& validate_every = "1e") {
+// Returns the configuration lines of a run of three layers and this many updates.
+std::string train_lines(int updates, const std::string& lr = "0.0", const std::string& validate_every = "1e") {
   return str("[model]\nlayers = 3\n[train]\nlength = '", updates, "u'\nlr = ", lr,
              "\nschedule.length = '40u'\nvalidation.every = '", validate_every, "'\n");
 }
@@ -57,7 +58,7 @@ TEST_CASE("manual head rotation swaps heads before the first listed epoch and sw
   write_text(folder.file("t.mhs"), repeating_tokens(400));
   const std::string method =
       rotation_toml("mode = 'manual'\npairs = ['decoder.self:0.1-2.3', 'decoder.self:1.0-2.0']\nepochs = [2, 4]\n");
-  auto start = train_in_folder(folder, "start", train_length(1));
+  auto start = train_in_folder(folder, "start", train_lines(1));
   // At learning rate 0 only swaps change parameters. A swap before epoch e + 1 is not yet in the checkpoint after epoch
   // e.
   for (auto [updates, is_swapped] : {std::pair{kEpochUpdates, false},
@@ -65,8 +66,8 @@ TEST_CASE("manual head rotation swaps heads before the first listed epoch and sw
                                      {3 * kEpochUpdates, true},
                                      {3 * kEpochUpdates + 1, false}}) {
     INFO(updates);
-    auto run = train_in_folder(folder, str("run", updates), method + train_length(updates));
-    auto expected = train_in_folder(folder, str("start", updates), train_length(1));
+    auto run = train_in_folder(folder, str("run", updates), method + train_lines(updates));
+    auto expected = train_in_folder(folder, str("start", updates), train_lines(1));
     if (is_swapped)
       swap_heads(expected.model->parameters(), {head_pair(0, 1, 2, 3), head_pair(1, 0, 2, 0)}, {}, "test");
     for (auto& p : expected.model->parameters().all()) {
@@ -97,10 +98,10 @@ TEST_CASE("head rotation swaps optimizer moments along with the heads only if sw
     }
     return by_layer;
   };
-  const auto before = moments("before", train_length(kEpochUpdates));
-  const auto unswapped_moments = moments("unswapped-moments", method + train_length(kEpochUpdates + 1));
+  const auto before = moments("before", train_lines(kEpochUpdates));
+  const auto unswapped_moments = moments("unswapped-moments", method + train_lines(kEpochUpdates + 1));
   const auto swapped_moments =
-      moments("swapped-moments", method + "swap_optimizer_state = true\n" + train_length(kEpochUpdates + 1));
+      moments("swapped-moments", method + "swap_optimizer_state = true\n" + train_lines(kEpochUpdates + 1));
   // The runs with and without swap_optimizer_state have equal weights and therefore equal gradients. After one update,
   // their moments differ by β (b - a) in the swapped head of layer 0 and by β (a - b) in the swapped head of layer 2,
   // where a and b are the moments of these heads before the swap.
@@ -127,7 +128,7 @@ TEST_CASE("head rotation in training swaps heads and swaps them back before the 
        {"mode = 'soft'\n", "mode = 'in-layer'\n", "mode = 'random'\n", "mode = 'hard'\nmeasure = 'confidence'\n"}) {
     INFO(mode);
     const std::string name = str("run", std::hash<std::string>()(mode));
-    train_in_folder(folder, name, rotation_toml(mode + schedule) + train_length(5 * kEpochUpdates + 1, "0.01"));
+    train_in_folder(folder, name, rotation_toml(mode + schedule) + train_lines(5 * kEpochUpdates + 1, "0.01"));
     CHECK(remove_pairs(logged_actions(folder, name)) == expected);
     // Each undo swaps back the pairs of the preceding swap.
     const auto lines = logged_actions(folder, name);
@@ -140,7 +141,7 @@ TEST_CASE("hard head rotation pairs heads by their importance in the preceding v
   Folder folder;
   write_text(folder.file("t.mhs"), repeating_tokens(403));  // the last block is padded
   auto run =
-      train_in_folder(folder, "run", rotation_toml("mode = 'hard'\nk = 4\n") + train_length(kEpochUpdates, "0.01"));
+      train_in_folder(folder, "run", rotation_toml("mode = 'hard'\nk = 4\n") + train_lines(kEpochUpdates, "0.01"));
   auto measure = importance_measures().make("avg-l2", "")->make_observer(SideSelection::whole);
   {
     c10::NoGradGuard no_gradient;
@@ -194,12 +195,12 @@ TEST_CASE("resume at any point of a head rotation schedule gives bit-identical w
       {"random", {kEpochUpdates, kEpochUpdates + 2}}};
   for (const auto& [mode, updates] : stops) {
     const std::string method = rotation_toml(str("mode = '", mode, "'\n") + schedule);
-    auto uninterrupted = train_in_folder(folder, str("whole-", mode), method + train_length(end, "0.01"));
+    auto uninterrupted = train_in_folder(folder, str("whole-", mode), method + train_lines(end, "0.01"));
     for (int stop : updates) {
       INFO(mode << " " << stop);
       const std::string name = str(mode, stop);
-      train_in_folder(folder, name, method + train_length(stop, "0.01"));
-      auto resumed = train_in_folder(folder, name, method + train_length(end, "0.01"), true);
+      train_in_folder(folder, name, method + train_lines(stop, "0.01"));
+      auto resumed = train_in_folder(folder, name, method + train_lines(end, "0.01"), true);
       for (auto& p : uninterrupted.model->parameters().all()) {
         INFO(p.name());
         CHECK(at::equal(p.master(), find(resumed, p.name())));
@@ -216,7 +217,7 @@ TEST_CASE("head rotation refuses invalid options and combinations of options bef
                            const std::string& validate_every = "1e") {
     INFO(options << extra << validate_every);
     CHECK(status_of([&] {
-            train_in_folder(folder, "refused", rotation_toml(options) + train_length(3, "0.0", validate_every) + extra);
+            train_in_folder(folder, "refused", rotation_toml(options) + train_lines(3, "0.0", validate_every) + extra);
           }) == 2);
   };
   check_refused("mode = 'soft'\nk = 3\n");
@@ -253,6 +254,6 @@ TEST_CASE("head rotation refuses invalid options and combinations of options bef
   check_refused("mode = 'random'\nk = 2\nswap_optimizer_state = true\n",
                 "[train.groups.low]\nmatch = ['decoder.layers.0.*']\nrule = 'sgd'\n");
   CHECK_NOTHROW(train_in_folder(
-      folder, "random", rotation_toml("mode = 'random'\nstart = 1\n") + train_length(3) + "[data]\nvalid = ''\n"));
+      folder, "random", rotation_toml("mode = 'random'\nstart = 1\n") + train_lines(3) + "[data]\nvalid = ''\n"));
   CHECK(remove_pairs(logged_actions(folder, "random")) == std::vector<std::string>{"swapped 1"});
 }
