@@ -9,6 +9,7 @@
 #include "fixtures/modern_options.h"
 #include "fixtures/runs.h"
 #include "fixtures/segments.h"
+#include "fixtures/words.h"
 
 using namespace runs;
 
@@ -88,8 +89,7 @@ TEST_CASE("averaged parameters and batch norm statistics equal plain loops in fp
 }
 
 TEST_CASE("with any option of modern decoders, averaged parameters are the means of the parameters", "[average]") {
-  const auto tokenizer =
-      text::make_word_tokenizer({{"<eos>", 1}, {"<unk>", 0}, {"a", 1}, {"b", 1}, {"c", 1}, {"d", 1}});
+  const auto tokenizer = words::word_tokenizer({"a", "b", "c", "d"});
   const Folder folder;
   for (const modern_options::Configuration& c : modern_options::all()) {
     INFO(c.name);
@@ -140,10 +140,10 @@ TEST_CASE("averaging refuses checkpoints with different model configurations, vo
     CHECK(contains(text, difference));
     CHECK((contains(text, a.name()) && contains(text, file->name())));
   }
-  auto word_tokenizer = text::make_word_tokenizer({{"<eos>", 1}, {"<unk>", 0}, {"a", 1}, {"b", 1}, {"c", 1}, {"e", 1}});
+  auto tokenizer = words::word_tokenizer({"a", "b", "c", "e"});
   io::Metadata other_metadata = a.metadata();
-  other_metadata[io::kTokenizerKey] = io::to_base64(word_tokenizer->serialize());
-  other_metadata[io::kFingerprintKey] = word_tokenizer->fingerprint();
+  other_metadata[io::kTokenizerKey] = io::to_base64(tokenizer->serialize());
+  other_metadata[io::kFingerprintKey] = tokenizer->fingerprint();
   other_metadata.erase(io::kChecksumsKey);
   std::vector<io::TensorView> views;
   for (const io::TensorInfo& info : a.tensors()) views.push_back({info, a.data(info.name)});

@@ -20,6 +20,7 @@
 #include "fixtures/modern_options.h"
 #include "fixtures/segments.h"
 #include "fixtures/status.h"
+#include "fixtures/words.h"
 #include "model/load.h"
 #include "text/tokenizer.h"
 
@@ -359,8 +360,7 @@ TEST_CASE("a pruned model has the outputs of the full model with the same heads 
     SideSelection side;
   };
   const Folder folder;
-  const auto tokenizer =
-      text::make_word_tokenizer({{"<eos>", 1}, {"<unk>", 0}, {"a", 1}, {"b", 1}, {"c", 1}, {"d", 1}});
+  const auto tokenizer = words::word_tokenizer({"a", "b", "c", "d"});
   for (const Case& c : std::initializer_list<Case>{
            {"decoder", "", SideSelection::whole},
            {"decoder", "mixer = 'mixhead-a'\ncombiner = 'alphas'\n", SideSelection::score},

@@ -19,6 +19,7 @@
 #include "fixtures/shards.h"
 #include "fixtures/skip.h"
 #include "fixtures/status.h"
+#include "fixtures/words.h"
 #include "io/shard_format.h"
 #include "text/records/language_modelling.h"
 #include "text/records/translation.h"
@@ -32,6 +33,7 @@ using shards::PairShard;
 using shards::read_pairs;
 using shards::read_tokens;
 using shards::TextShard;
+using words::numbered_word_tokenizer;
 
 namespace {
 
@@ -365,22 +367,15 @@ TEST_CASE("a shard of another kind or vocabulary is refused; the message states 
 
 namespace {
 
-// Returns a word tokenizer of `size` entries: end of line (0), unknown word (1), then w2, w3, …
-std::unique_ptr<Tokenizer> word_tokenizer(int64_t size) {
-  std::vector<Piece> pieces{{kEndOfLinePiece, 1}, {kUnknownPiece, 0}};
-  for (int64_t i = 2; i < size; ++i) pieces.push_back({"w" + std::to_string(i), 1});
-  return make_word_tokenizer(std::move(pieces));
-}
-
 // Returns the header of a shard of pairs with vocabularies of the given sizes; `source_size` 0: a joint vocabulary.
 ShardHeader pair_header(int64_t target_size, int64_t source_size) {
   ShardHeader h;
-  const auto target = word_tokenizer(target_size);
+  const auto target = numbered_word_tokenizer(target_size);
   h.vocabulary_size = target_size;
   h.fingerprint = target->fingerprint();
   h.tokenizer = target->serialize();
   if (source_size > 0) {
-    const auto source = word_tokenizer(source_size);
+    const auto source = numbered_word_tokenizer(source_size);
     h.source_vocabulary_size = source_size;
     h.source_fingerprint = source->fingerprint();
     h.source_tokenizer = source->serialize();
@@ -462,16 +457,18 @@ TEST_CASE("source and target of a shard of pairs share a joint vocabulary or hav
   for (Side side : {Side::source, Side::target}) {
     CHECK(joint_header.vocabulary_size_of(side) == 10);
     CHECK(joint_header.tokenizer_of(side) == joint_header.tokenizer);
-    require_vocabulary(joint_header, "x.mhs", *word_tokenizer(10), "m", side);
+    require_vocabulary(joint_header, "x.mhs", *numbered_word_tokenizer(10), "m", side);
   }
   CHECK(separate_header.vocabulary_size_of(Side::source) == 20);
   CHECK(separate_header.vocabulary_size_of(Side::target) == 10);
   CHECK(separate_header.largest_limit() == 20);
-  require_vocabulary(separate_header, "x.mhs", *word_tokenizer(20), "m", Side::source);
-  require_vocabulary(separate_header, "x.mhs", *word_tokenizer(10), "m", Side::target);
-  CHECK(status_of([&] { require_vocabulary(separate_header, "x.mhs", *word_tokenizer(11), "m", Side::source); }) == 3);
+  require_vocabulary(separate_header, "x.mhs", *numbered_word_tokenizer(20), "m", Side::source);
+  require_vocabulary(separate_header, "x.mhs", *numbered_word_tokenizer(10), "m", Side::target);
+  CHECK(status_of([&] {
+          require_vocabulary(separate_header, "x.mhs", *numbered_word_tokenizer(11), "m", Side::source);
+        }) == 3);
   try {
-    require_vocabulary(separate_header, "x.mhs", *word_tokenizer(10), "m", Side::source);
+    require_vocabulary(separate_header, "x.mhs", *numbered_word_tokenizer(10), "m", Side::source);
     FAIL("the target vocabulary was accepted as the source vocabulary");
   } catch (const Error& error) {
     CHECK(std::string(error.what()).find("source vocabulary") != std::string::npos);

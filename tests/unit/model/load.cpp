@@ -19,6 +19,7 @@
 #include "fixtures/peak_memory.h"
 #include "fixtures/skip.h"
 #include "fixtures/status.h"
+#include "fixtures/words.h"
 #include "model/partial_load.h"
 #include "nn/product.h"
 #include "text/tokenizer.h"
@@ -30,16 +31,10 @@ namespace {
 
 constexpr io::DType kTypes[] = {io::DType::f32, io::DType::f16, io::DType::bf16};
 
-std::unique_ptr<text::Tokenizer> tokenizer_of(int64_t vocabulary_size) {
-  std::vector<text::Piece> pieces{{"<eos>", 1}, {"<unk>", 0}};
-  while (static_cast<int64_t>(pieces.size()) < vocabulary_size) pieces.push_back({str("w", pieces.size()), 1});
-  return text::make_word_tokenizer(std::move(pieces));
-}
-
 io::Metadata metadata_of(const ModelConfig& config, const VocabularySizes& sizes) {
   io::Metadata metadata{{io::kFormatKey, "1"}, {io::kConfigKey, config.toml()}};
-  metadata.merge(
-      text::metadata_of({tokenizer_of(sizes.target), sizes.source > 0 ? tokenizer_of(sizes.source) : nullptr}));
+  metadata.merge(text::metadata_of({words::numbered_word_tokenizer(sizes.target),
+                                    sizes.source > 0 ? words::numbered_word_tokenizer(sizes.source) : nullptr}));
   return metadata;
 }
 

@@ -11,6 +11,7 @@
 #include "fixtures/folder.h"
 #include "fixtures/models.h"
 #include "fixtures/status.h"
+#include "fixtures/words.h"
 #include "io/record_kind.h"
 #include "io/shard.h"
 #include "model/load.h"
@@ -38,9 +39,7 @@ std::unique_ptr<text::Tokenizer> wordpiece_tokenizer() {
   return text::make_wordpiece_tokenizer(std::move(pieces), {}, "test");
 }
 
-std::unique_ptr<text::Tokenizer> word_tokenizer() {
-  return text::make_word_tokenizer({{"<eos>", 1}, {"<unk>", 0}, {"a", 1}, {"b", 1}, {"c", 1}, {"d", 1}});
-}
+std::unique_ptr<text::Tokenizer> word_tokenizer() { return words::word_tokenizer({"a", "b", "c", "d"}); }
 
 using Sequences = std::vector<std::vector<int32_t>>;
 

@@ -13,6 +13,7 @@
 #include "fixtures/folder.h"
 #include "fixtures/shards.h"
 #include "fixtures/status.h"
+#include "fixtures/words.h"
 #include "text/tokenizers.h"
 
 using namespace mh;
@@ -20,16 +21,11 @@ using namespace mh::io;
 using namespace mh::text;
 using shards::PairShard;
 using shards::read_pairs;
+using words::word_tokenizer;
 
 namespace {
 
 using Lines = std::vector<std::string>;
-
-std::unique_ptr<Tokenizer> word_tokenizer(const Lines& known_words) {
-  std::vector<Piece> pieces{{kEndOfLinePiece, 1}, {kUnknownPiece, 0}};
-  for (const std::string& word : known_words) pieces.push_back({word, 1});
-  return make_word_tokenizer(std::move(pieces));
-}
 
 struct PairTokenizers {
   std::unique_ptr<Tokenizer> source = word_tokenizer({"a", "b", "c"}), target = word_tokenizer({"x", "y"});
