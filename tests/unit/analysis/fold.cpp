@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "fixtures/layers.h"
 #include "fixtures/modern_options.h"
+#include "fixtures/pick.h"
 #include "fixtures/segments.h"
 #include "fixtures/within.h"
 
@@ -42,9 +43,8 @@ void check_refused(const model::ModelConfig& config, model::LanguageModel& model
 
 TEST_CASE("folding a matrix into the output projection equals plain loops in fp64", "[fold]") {
   CHECK(rc::check([] {
-    const auto draw = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
-    const int64_t value_heads = draw(1, 5), output_heads = draw(1, 5), d = draw(1, 6), dv = draw(1, 4);
-    const auto seed = static_cast<uint64_t>(draw(1, 1000000));
+    const int64_t value_heads = pick(1, 5), output_heads = pick(1, 5), d = pick(1, 6), dv = pick(1, 4);
+    const auto seed = static_cast<uint64_t>(pick(1, 1000000));
     const at::Tensor m = normal({value_heads, output_heads}, seed), w = normal({d, output_heads * dv}, seed + 1);
     const at::Tensor actual = analysis::fold_matrix(m, w);
     RC_ASSERT((actual.sizes() == at::IntArrayRef{d, value_heads * dv}));

@@ -18,6 +18,7 @@
 #include "fixtures/folder.h"
 #include "fixtures/layers.h"
 #include "fixtures/modern_options.h"
+#include "fixtures/pick.h"
 #include "fixtures/segments.h"
 #include "fixtures/status.h"
 #include "fixtures/words.h"
@@ -253,22 +254,21 @@ TEST_CASE("a pruned layer has the outputs of the full layer with the same heads 
   const std::vector<std::vector<std::string>> pairs = fixtures::combiner_pairs();
   int num_drawn = 0, num_built = 0;
   CHECK(rc::check([&] {
-    const auto draw = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
     for (const AttentionKind kind :
          {AttentionKind::decoder_self, AttentionKind::encoder_self, AttentionKind::decoder_cross}) {
       ++num_drawn;
-      Combination c = all[static_cast<size_t>(draw(0, static_cast<int64_t>(all.size()) - 1))];
-      if (draw(0, 2) == 0)
+      Combination c = all[static_cast<size_t>(pick(0, static_cast<int64_t>(all.size()) - 1))];
+      if (pick(0, 2) == 0)
         for (const std::vector<std::string>& names : pairs)
-          if (names[1] == c.combiner && (c.first_combiner.empty() || draw(0, 3) == 0)) c.first_combiner = names[0];
+          if (names[1] == c.combiner && (c.first_combiner.empty() || pick(0, 3) == 0)) c.first_combiner = names[0];
       Sizes sizes;
-      sizes.width = 2 * draw(2, 9);
-      sizes.head_size = draw(1, 9);
-      sizes.value_size = draw(1, 9);
-      sizes.queries = draw(2, 9);
-      sizes.keys = draw(2, 9);
+      sizes.width = 2 * pick(2, 9);
+      sizes.head_size = pick(1, 9);
+      sizes.value_size = pick(1, 9);
+      sizes.queries = pick(2, 9);
+      sizes.keys = pick(2, 9);
       if (kind == AttentionKind::decoder_cross) sizes.keys = std::max(sizes.keys, sizes.queries);
-      sizes.seed = static_cast<uint64_t>(draw(1, 1000000));
+      sizes.seed = static_cast<uint64_t>(pick(1, 1000000));
       std::unique_ptr<SingleLayer> full;
       try {
         full = std::make_unique<SingleLayer>(c.options(sizes, kind), kind, sizes.width);
@@ -278,7 +278,7 @@ TEST_CASE("a pruned layer has the outputs of the full layer with the same heads 
       ++num_built;
       full->initialise_perturbed(sizes.seed);
       INFO(c.name());
-      const bool prunes_all = draw(0, 9) == 0;
+      const bool prunes_all = pick(0, 9) == 0;
       RemainingHeads remaining_heads;
       remaining_heads.value = draw_remaining_heads(sizes.heads, c.prunes_in_pairs(), prunes_all);
       remaining_heads.score = full->layer->can_prune_separately(HeadSide::score) && c.pairing != "cross-head"

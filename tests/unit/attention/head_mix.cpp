@@ -10,6 +10,7 @@
 #include "attention/masked_softmax.h"
 #include "fixtures/errors.h"
 #include "fixtures/numbers.h"
+#include "fixtures/pick.h"
 #include "fixtures/rounding.h"
 
 using namespace mh;
@@ -19,7 +20,6 @@ using rounding::agree;
 
 TEST_CASE("mix_heads and its gradients equal sums over heads for any layout and type", "[mixing]") {
   CHECK(rc::check([] {
-    const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
     const int64_t b = pick(1, 3), num_in_heads = pick(1, 9), num_out_heads = pick(1, 9), t = pick(1, 40),
                   s = pick(1, 150);
     const bool has_matrix_per_query = pick(0, 1) == 1, is_transposed = pick(0, 1) == 1;

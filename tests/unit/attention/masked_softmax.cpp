@@ -10,6 +10,7 @@
 #include "attention/mask.h"
 #include "attention/methods/sigsoftmax/sigsoftmax.h"
 #include "fixtures/numbers.h"
+#include "fixtures/pick.h"
 #include "fixtures/rounding.h"
 
 using namespace mh;
@@ -44,7 +45,6 @@ TEST_CASE("masked_softmax_in_place overwrites the logits only if nothing else re
 
 TEST_CASE("rows of masked_softmax sum to 1, masked entries are exactly 0, fully masked rows are zero", "[mixing]") {
   CHECK(rc::check([] {
-    const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
     const int64_t b = pick(1, 3), h = pick(1, 3), t = pick(1, 5), s = pick(1, 70);
     const auto seed = static_cast<uint64_t>(pick(1, 1000000));
     const double stddev = std::pow(10.0, static_cast<double>(pick(-2, 3)));
@@ -74,7 +74,6 @@ TEST_CASE("rows of masked_softmax sum to 1, masked entries are exactly 0, fully 
 
 TEST_CASE("a sink is a further key, whose probability and gradient are left out of the result", "[mixing]") {
   CHECK(rc::check([] {
-    const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
     const int64_t b = pick(1, 3), h = pick(1, 3), t = pick(1, 5), s = pick(1, 40);
     const auto seed = static_cast<uint64_t>(pick(1, 1000000));
     const at::Tensor a = normal({b, h, t, s}, seed) * 3, visible = normal({b, 1, t, s}, seed + 1) > -0.5,

@@ -15,6 +15,7 @@
 #include "fixtures/combiners.h"
 #include "fixtures/covering_array.h"
 #include "fixtures/layers.h"
+#include "fixtures/pick.h"
 
 using namespace mh;
 using namespace mh::attention;
@@ -317,7 +318,6 @@ TEST_CASE("every pair of two stages occurs in one of the pairwise combinations",
 TEST_CASE("random combinations of stages and shapes pass the conformance checks in each supported kind of attention",
           "[combinations]") {
   CHECK(rc::check([&] {
-    const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
     const auto random_name = [](const auto& registry) { return *rc::gen::elementOf(registry.names()); };
     Combination c{*rc::gen::elementOf(transform_lists()),
                   random_name(pairings()),

@@ -18,6 +18,7 @@
 #include "fixtures/layers.h"
 #include "fixtures/numbers.h"
 #include "fixtures/peak_memory.h"
+#include "fixtures/pick.h"
 #include "fixtures/skip.h"
 #include "fixtures/status.h"
 #include "nn/ops.h"
@@ -83,7 +84,6 @@ TEST_CASE("the CPU head mixing kernel and its gradients match the reference equa
           "[attention][head-mixing]") {
   CHECK(rc::check([] {
     at::manual_seed(*rc::gen::inRange<uint64_t>(0, 1 << 30));
-    const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
     Sizes sizes{pick(1, 3),  pick(1, 9),  pick(1, 9),      pick(1, 90),    0,
                 pick(1, 40), pick(1, 40), pick(0, 1) == 1, pick(0, 1) == 1};
     sizes.keys = sizes.causal ? sizes.queries + pick(0, 150) : pick(1, 300);

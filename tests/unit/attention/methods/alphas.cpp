@@ -6,6 +6,7 @@
 
 #include "analysis/fold.h"
 #include "fixtures/head_mixing.h"
+#include "fixtures/pick.h"
 
 using namespace mh;
 using namespace mh::attention;
@@ -32,7 +33,6 @@ TEST_CASE("layers with alphas start as multi-head attention, ignore permutations
 TEST_CASE("folding alphas into the output projection leaves the output unchanged", "[alphas]") {
   c10::NoGradGuard no_gradient;
   CHECK(rc::check([] {
-    const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
     const auto seed = static_cast<uint64_t>(pick(1, 1000000));
     const int64_t h = pick(1, 6), d = pick(1, 9);
     const std::string sizes = str("heads = ", h, "\nhead_size = 3\nvalue_size = ", pick(1, 5), "\n");

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "fixtures/gradients.h"
+#include "fixtures/pick.h"
 
 using namespace mh;
 using namespace mh::attention;
@@ -95,7 +96,6 @@ TEST_CASE("differential attention and its gradients match a naive reference", "[
   CHECK(lambda_init(3) == rounding::within(0.8 - 0.6 * std::exp(-0.9), lambda_error));
   CHECK(rc::check([] {
     c10::NoGradGuard no_gradient;
-    const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
     const int64_t num_pairs = pick(1, 3), dk = pick(1, 4), dv = pick(1, 3), width = pick(1, 6), length = pick(1, 5);
     const auto seed = static_cast<uint64_t>(pick(1, 1000000));
     Layer l(str("heads = ", 2 * num_pairs, "\nhead_size = ", dk, "\nvalue_size = ", dv, "\n", kDifferential), width,

@@ -13,6 +13,7 @@
 #include "attention/methods/mae/sample_experts.h"
 #include "fixtures/every_model.h"
 #include "fixtures/gradients.h"
+#include "fixtures/pick.h"
 #include "fixtures/processes.h"
 #include "fixtures/runs.h"
 #include "train/procedure.h"
@@ -289,7 +290,6 @@ TEST_CASE("the MAE gate adds 2 d + (d + 1) hidden + (hidden + 1) E parameters; u
 
 TEST_CASE("MAE equals the explicit sum over experts over random shapes and masks", "[mae]") {
   CHECK(rc::check([] {
-    const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
     const auto random_bool = [] { return *rc::gen::arbitrary<bool>(); };
     Reference oracle;
     const int64_t setting = pick(0, 3);  // 0: encoder; 1: decoder; 2: decoder with a memory; 3: cross-attention

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "fixtures/gradients.h"
+#include "fixtures/pick.h"
 
 using namespace mh;
 using namespace mh::attention;
@@ -81,7 +82,6 @@ TEST_CASE("weights of shared and of top-k routed heads in a mixture of heads mat
           "[mixture-of-heads]") {
   CHECK(rc::check([] {
     c10::NoGradGuard no_gradient;
-    const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
     HeadCounts counts{pick(0, 2), pick(1, 4), 0};
     counts.num_chosen = pick(1, counts.num_routed);
     const int64_t h = counts.num_shared + counts.num_routed, d = 6;

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "fixtures/gradients.h"
+#include "fixtures/pick.h"
 
 using namespace mh;
 using namespace mh::attention;
@@ -20,7 +21,6 @@ using reference::Vector;
 
 TEST_CASE("multi-head attention matches a naive reference over random shapes and masks", "[plain]") {
   CHECK(rc::check([] {
-    const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
     Sizes sizes{pick(1, 3), pick(1, 6), 0, pick(1, 9), pick(1, 4), pick(1, 5), pick(1, 5)};
     const bool is_cross = *rc::gen::arbitrary<bool>(), has_bias = *rc::gen::arbitrary<bool>(),
                is_padded = *rc::gen::arbitrary<bool>(), causal = *rc::gen::arbitrary<bool>(),
@@ -212,7 +212,6 @@ TEST_CASE("a head of size >= length can represent any positive attention matrix 
   // softmax(X W_q (X W_k)ᵀ / √dk) = P.
   CHECK(rc::check([] {
     c10::NoGradGuard no_gradient;
-    const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
     const int64_t n = pick(1, 6), d = n + pick(0, 4), dk = n + pick(0, 3);
     const auto seed = static_cast<uint64_t>(pick(1, 1000000));
     const at::Tensor x = normal({n, d}, seed).to(at::kDouble) + 3 * at::eye(n, d, at::kDouble);

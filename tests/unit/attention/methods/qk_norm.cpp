@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "fixtures/gradients.h"
+#include "fixtures/pick.h"
 #include "fixtures/status.h"
 
 using namespace mh;
@@ -80,7 +81,6 @@ void scale_query_head(Layer& l, int64_t head, double factor) {
 
 TEST_CASE("layers with a norm of queries and keys match a naive reference over random shapes", "[qk-norm]") {
   CHECK(rc::check([] {
-    const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
     const bool is_cross = *rc::gen::arbitrary<bool>();
     const std::string scope = *rc::gen::element(std::string("head"), std::string("joint"));
     const double epsilon = *rc::gen::element(1e-6, 1e-5, 0.1);

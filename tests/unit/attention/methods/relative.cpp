@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "fixtures/gradients.h"
+#include "fixtures/pick.h"
 
 using namespace mh;
 using namespace mh::attention;
@@ -81,7 +82,6 @@ std::vector<int64_t> random_memory(int64_t num_slots) {
 TEST_CASE("relative attention matches a naive reference for memories of any length, gaps, clamping and windows",
           "[relative]") {
   CHECK(rc::check([] {
-    const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
     const bool causal = *rc::gen::arbitrary<bool>(), is_padded = *rc::gen::arbitrary<bool>(),
                has_gaps = *rc::gen::arbitrary<bool>(), is_block_end = *rc::gen::arbitrary<bool>();
     const int64_t batch = pick(1, 3), queries = pick(1, 7), num_slots = pick(0, 9), clamp = pick(0, 1) * pick(1, 8);

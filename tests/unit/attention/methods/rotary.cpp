@@ -16,6 +16,7 @@
 #include "attention/row_layout.h"
 #include "base/text.h"
 #include "fixtures/gradients.h"
+#include "fixtures/pick.h"
 #include "fixtures/status.h"
 
 using namespace mh;
@@ -164,7 +165,6 @@ RotaryRows rows_of(const RotaryOptions& o, int64_t r, int64_t begin, int64_t end
 
 TEST_CASE("frequencies of every scaling equal the formulas in double precision", "[rotary]") {
   CHECK(rc::check([] {
-    const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
     const int64_t r = 2 * pick(2, 40), length = pick(1, 64);
     for (RotaryOptions o : options_of_all_scalings(r, 1 + 0.25 * static_cast<double>(pick(1, 60)))) {
       o.base = static_cast<double>(pick(5, 500000));
@@ -327,7 +327,6 @@ TEST_CASE("threads that read and grow a table at once see the rows of their posi
 TEST_CASE("rotated heads match a naive reference for every type, layout and partial size, and keep their norm",
           "[rotary]") {
   CHECK(rc::check([] {
-    const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
     const int64_t batch = pick(1, 3), h = pick(1, 4), kv_heads = pick(1, 2), length = pick(1, 9), dk = pick(2, 70),
                   r = 2 * pick(1, dk / 2), first = pick(-20, 20), width = (h + kv_heads) * dk + kv_heads * 3;
     const auto type = *rc::gen::element(at::kFloat, at::kBFloat16, at::kDouble, at::kHalf);
@@ -417,7 +416,6 @@ TEST_CASE("the backward pass of a rotation returns adjacent slices, and leaves i
 
 TEST_CASE("rotary layers match a naive reference for every scaling, memories with gaps and partial sizes", "[rotary]") {
   CHECK(rc::check([] {
-    const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
     const bool causal = *rc::gen::arbitrary<bool>(), has_gaps = *rc::gen::arbitrary<bool>();
     const int64_t batch = pick(1, 3), queries = pick(1, 7), dk = pick(4, 9), r = 2 * pick(2, dk / 2), d = pick(1, 8);
     auto all_options = options_of_all_scalings(r, 1 + 0.5 * static_cast<double>(pick(1, 9)));

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "fixtures/gradients.h"
+#include "fixtures/pick.h"
 
 using namespace mh;
 using namespace mh::attention;
@@ -54,7 +55,6 @@ std::string attention_lines(const std::string& score, int64_t heads, int64_t siz
 
 TEST_CASE("synthesizers match a naive reference over random shapes and masks", "[synthesizer]") {
   CHECK(rc::check([] {
-    const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
     const bool is_random = *rc::gen::arbitrary<bool>(), is_per_head = *rc::gen::arbitrary<bool>(),
                is_cross = !is_random && *rc::gen::arbitrary<bool>(), causal = !is_cross && *rc::gen::arbitrary<bool>(),
                is_padded = *rc::gen::arbitrary<bool>();
