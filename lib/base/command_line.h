@@ -1,6 +1,6 @@
-// Binds option structs to the command line (CLI11): the field `save_every` becomes the option `--save-every`.
+// Binds option structs to the command line (CLI11): the field `min_count` becomes the option `--min-count`.
 //
-//   PrepOptions options;
+//   VocabularyOptions options;
 //   CommandLineFields fields(app);
 //   fields.declare(options);
 //   … parse …

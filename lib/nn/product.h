@@ -72,9 +72,8 @@ class DecodingProducts {
     int64_t num_threads = 0;
   };
   struct Weights {
-    at::Tensor weight, bias;
+    at::Tensor weight, bias;   // a packed weight is valid only in product()
     ExactSizes exact_sizes{};  // empty unless weight is a non-empty fp32 or bf16 matrix on a CPU
-    bool is_packed() const { return weight.is_mkldnn(); }  // a packed weight is valid only in product()
   };
   // Returns the concatenations of `weights` (n_i, k), packed if possible, and of `biases` (n_i), converted to the type
   // of the weights. The first call with these parameters computes the result and caches it.
