@@ -56,6 +56,12 @@ void refuse_options(const std::vector<CLI::Option*>& options, const std::string&
                    str(alternative, alternative.empty() ? "" : ", or ", "leave ", option->get_name(), " out"));
 }
 
+void refuse_repeated_standard_input(const std::string& where, const std::vector<std::string>& paths) {
+  if (std::ranges::count(paths, "-") > 1)
+    refuse_usage(where, "standard input (-) for at most one file", "- more than once",
+                 "write the other inputs to files");
+}
+
 // During declare(), adds an option for the field. During store_values(), after parsing, returns whether the option was
 // given and sets `text` to its value in TOML syntax.
 bool CommandLineFields::visit(const Field& field, std::string& text) {

@@ -44,6 +44,10 @@ CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector<std::s
 void refuse_options(const std::vector<CLI::Option*>& options, const std::string& expected, const std::string& found,
                     const std::string& alternative = "");
 
+// Throws Error(usage) if more than one of `paths` is "-", since only one file can be read from standard input. `where`:
+// place of the error; "": none.
+void refuse_repeated_standard_input(const std::string& where, const std::vector<std::string>& paths);
+
 class CommandLineFields : public Fields {
  public:
   explicit CommandLineFields(CLI::App& app) : app_(app) {}

@@ -1,7 +1,6 @@
 // mh-convert --average, --fold and --head-size: write a new checkpoint from one or more checkpoints.
 #include <unistd.h>
 
-#include <algorithm>
 #include <filesystem>
 
 #include "analysis/average.h"
@@ -36,8 +35,7 @@ void check_arguments(const Arguments& args) {
                  "add --average to average the checkpoints first");
   refuse_options({args.seed_option, args.padded_vocabulary_option}, "a Hugging Face folder with this option",
                  "checkpoints");
-  if (std::count(args.files.begin(), args.files.end(), "-") > 1)
-    refuse_usage("", "standard input (-) for at most one file", "- twice", "write the other input to a file");
+  refuse_repeated_standard_input("", args.files);
   check_output(args);
 }
 

@@ -1,7 +1,6 @@
 // mh-eval bleu HYP REF…: computes BLEU and chrF of plain text, and compares systems by paired tests.
 #include "metrics/bleu.h"
 
-#include <algorithm>
 #include <deque>
 
 #include "base/command_line.h"
@@ -83,9 +82,7 @@ void BleuJob::check() const {
   std::vector<std::string> paths{hypotheses_path};
   paths.insert(paths.end(), reference_paths.begin(), reference_paths.end());
   paths.insert(paths.end(), compared_paths.begin(), compared_paths.end());
-  if (std::count(paths.begin(), paths.end(), "-") > 1)
-    refuse_usage("bleu", "standard input (-) for at most one file", "- more than once",
-                 "write the other inputs to files");
+  refuse_repeated_standard_input("bleu", paths);
 }
 
 // Calls `on_sentence` with the BLEU and chrF statistics of each sentence, in order.

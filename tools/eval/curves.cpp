@@ -195,9 +195,7 @@ Chart chart_of(const CurvesJob& job, const std::vector<RunCurves>& runs, const s
 }
 
 void show_curves(const CurvesJob& job) {
-  if (std::count(job.log_paths.begin(), job.log_paths.end(), "-") > 1)
-    refuse_usage("curves", "standard input (-) for at most one file", "- more than once",
-                 "write the other inputs to files");
+  refuse_repeated_standard_input("curves", job.log_paths);
   if (job.plot_path.empty())
     refuse_options({job.fields->option("x")}, "--plot with this option", "no --plot", "add --plot FILE");
   if (job.plot_path == "-")

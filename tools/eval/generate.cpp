@@ -132,9 +132,7 @@ void write_texts(const GenerateJob& job) {
     refuse_options({job.fields->option("top_k"), job.fields->option("seed")},
                    "a temperature above 0 with this option, since 0 always takes the likeliest token",
                    "--temperature 0");
-  if (std::count(files.begin(), files.end(), "-") > 1)
-    refuse_usage("generate", "standard input (-) for at most one file", "- more than once",
-                 "write the other inputs to files");
+  refuse_repeated_standard_input("generate", files);
   model::LoadedModel model = load_checkpoint(*job.args, job.model);
   if (model.model->has_encoder())
     refuse_usage(model.name, "a language model", "a translation model", "use mh-eval translate for this model");

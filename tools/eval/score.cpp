@@ -1,7 +1,6 @@
 // mh-eval MODEL… DATA: checks the arguments, and computes the perplexity of models on texts and pairs.
 #include "score.h"
 
-#include <algorithm>
 #include <cmath>
 #include <filesystem>
 
@@ -58,8 +57,7 @@ void check_arguments(const ScoreJob& job) {
   if (job.is_ensemble && job.files.size() < 3)
     refuse_usage("--ensemble", "two or more models, then the data", str("one model, ", job.files[0]),
                  "add a model, or leave --ensemble out");
-  if (std::count(job.files.begin(), job.files.end(), "-") > 1)
-    refuse_usage("", "standard input (-) for at most one file", "- more than once", "write the other inputs to files");
+  refuse_repeated_standard_input("", job.files);
   if (job.per_token_path == "-")
     refuse_usage("--per-token", "a file, since the scores go to standard output", "-", "name a file");
   refuse_misspelling(*job.tool, job.files[0]);

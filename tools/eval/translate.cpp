@@ -44,11 +44,10 @@ void TranslateJob::describe(Fields& f) {
 }
 
 void TranslateJob::check() const {
-  if (std::count(files.begin(), files.end(), "-") + std::count(added_models.begin(), added_models.end(), "-") +
-          (model == "-" ? 1 : 0) + (prefix_file == "-" ? 1 : 0) >
-      1)
-    refuse_usage("translate", "standard input (-) for at most one file", "- more than once",
-                 "write the other inputs to files");
+  std::vector<std::string> inputs{model, prefix_file};
+  inputs.insert(inputs.end(), files.begin(), files.end());
+  inputs.insert(inputs.end(), added_models.begin(), added_models.end());
+  refuse_repeated_standard_input("translate", inputs);
   if (sampling.samples > 0)
     refuse_options({fields->option("nbest"), fields->option("beam")},
                    "no --samples with this option, since samples replace beam search, and all of them are written",

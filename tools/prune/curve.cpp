@@ -2,8 +2,6 @@
 // least important first.
 #include "analysis/curve.h"
 
-#include <algorithm>
-
 #include "base/error.h"
 #include "base/table.h"
 #include "common/metric_option.h"
@@ -40,9 +38,11 @@ void draw_curves(CurveArguments& args) {
   analysis::CurveOptions options{analysis::parse_fraction(args.step, "--step"), args.per_layer, args.rerank,
                                  args.normalise, analysis::head_unit_named(args.unit)};
   if (options.step < 0.001) refuse_usage("--step", "at least 0.1%", args.step, "raise --step");
-  if (!args.rank_data.empty() && args.rank_data == "-" && std::count(args.files.begin(), args.files.end(), "-") > 0)
-    refuse_usage("--rank-data", "standard input (-) for at most one file", "- more than once",
-                 "write the other inputs to files");
+  if (args.rank_data == "-") {
+    std::vector<std::string> inputs = args.files;
+    inputs.push_back(args.rank_data);
+    refuse_repeated_standard_input("--rank-data", inputs);
+  }
   PruneSession session(
       args,
       [&](AnalysedModel& analysed_model) {

@@ -59,8 +59,7 @@ void check_arguments(const Arguments& args) {
       refuse_usage("--by", "either --fraction or --count, for the number of heads to prune",
                    args.count == 0 ? "neither" : "both",
                    args.count == 0 ? "for example --fraction 30%" : "leave --fraction or --count out");
-    if (args.model == "-" && args.data == "-")
-      refuse_usage("cut", "standard input (-) for at most one file", "- twice", "write the other input to a file");
+    refuse_repeated_standard_input("cut", {args.model, args.data});
   }
   analysis::check_unit(analysis::head_unit_named(args.unit), analysis::side_named(args.side), "--unit");
   refuse_output_onto_input(args.output,

@@ -90,8 +90,7 @@ PruneSession::PruneSession(const MeasureArguments& args, const std::function<voi
   if (args.files.size() < 2)
     refuse_usage("", "one or more models, then the data",
                  args.files.empty() ? "none" : str(args.files[0], ", without data"), "name a shard after the models");
-  if (std::count(args.files.begin(), args.files.end(), "-") > 1)
-    refuse_usage("", "standard input (-) for at most one file", "- more than once", "write the other inputs to files");
+  refuse_repeated_standard_input("", args.files);
   refuse_output_onto_input("-", args.files);
   std::vector<std::string> inputs = args.files;
   if (!rank_data.empty()) inputs.push_back(rank_data);

@@ -87,8 +87,7 @@ std::string show_text(const ExpertsJob& job) {
 void show_experts(const ExpertsJob& job) {
   if (start_process().rank > 0) return;  // in a job of several processes, rank 0 computes the results
   const Arguments& args = *job.args;
-  if (job.model == "-" && job.data == "-")
-    refuse_usage("", "standard input (-) for at most one file", "- twice", "write the other input to a file");
+  refuse_repeated_standard_input("", {job.model, job.data});
   refuse_output_onto_input("-", {job.model, job.data});
   const io::Checkpoint checkpoint(job.model);
   const ShardSource shard(job.data);

@@ -65,8 +65,7 @@ void check_files(const SpectraJob& job, const std::vector<std::string>& models, 
   if (!reads_text && models.size() > 1 && std::filesystem::path(models.back()).extension() == ".mhs")
     refuse_usage(str("--of ", job.source_name), "models only, since these matrices need no data", models.back(),
                  "leave the data out");
-  if (std::count(job.files.begin(), job.files.end(), "-") > 1)
-    refuse_usage("", "standard input (-) for at most one file", "- more than once", "write the other inputs to files");
+  refuse_repeated_standard_input("", job.files);
   refuse_output_onto_input("-", job.files);
   std::set<std::string> outputs;
   for (const auto& [option, file] : {std::pair{"--curves", job.curves_path}, std::pair{"--plot", job.plot_path},

@@ -42,9 +42,7 @@ void check_report(const ReportJob& job) {
     refuse_usage("report", "one or more models, then the data",
                  job.files.empty() ? "none" : str(job.files[0], ", without data"),
                  "usage: mh-swap report MODEL... DATA");
-  if (std::count(job.files.begin(), job.files.end(), "-") > 1)
-    refuse_usage("report", "standard input (-) for at most one file", "- more than once",
-                 "write the other inputs to files");
+  refuse_repeated_standard_input("report", job.files);
   refuse_output_onto_input("-", job.files);
   if (job.plot == "-")
     refuse_options({job.format_option}, "a table with this option", "--plot -, which replaces the table");

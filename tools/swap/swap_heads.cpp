@@ -80,8 +80,7 @@ void check_arguments(const SwapJob& job) {
   if (!uses_importance(job) && !job.data.empty() && !job.dry_run)
     refuse_usage("--data", ranking_modes_text() + ", which rank heads, or --dry-run", chosen_pairs_text(job),
                  "leave --data out");
-  if (job.model == "-" && job.data == "-")
-    refuse_usage("", "standard input (-) for at most one file", "- twice", "write the other input to a file");
+  refuse_repeated_standard_input("", {job.model, job.data});
   std::vector<std::string> inputs{job.model};
   if (!job.data.empty()) inputs.push_back(job.data);
   refuse_output_onto_input(job.dry_run ? "-" : job.output, inputs);

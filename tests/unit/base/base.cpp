@@ -491,6 +491,15 @@ TEST_CASE("command-line options fill the same struct as a configuration file") {
   CHECK(contains(message([&] { fields.store_values(outer); }), "2: --heads: expected an integer of at least 1"));
 }
 
+TEST_CASE("standard input is refused for a second file, and any number of named files is accepted") {
+  CHECK(refusal([] { refuse_repeated_standard_input("cut", {"-", "x", "x"}); }) == "");
+  CHECK(refusal([] {
+          refuse_repeated_standard_input("cut", {"-", "x", "-"});
+        }) ==
+        "cut: expected standard input (-) for at most one file; found - more than once; write the other inputs to "
+        "files");
+}
+
 namespace {
 
 struct Shape {
