@@ -125,16 +125,24 @@ void require_source(const std::string& name, const std::string& where) {
                did_you_mean(name, names, "use one of these names"));
 }
 
-}  // namespace
-
-std::vector<std::string> source_forms(bool reads_text) {
+// Returns the sources whose reads_text() is `reads_text`, as a user writes them, with their summaries if
+// `has_summaries`.
+std::vector<std::string> forms_of_sources(bool reads_text, bool has_summaries) {
   std::vector<std::string> forms;
   for (const std::string& name : spectrum_sources().names()) {
     const auto source = spectrum_sources().make(name, "matrices");
-    if (source->reads_text() == reads_text) forms.push_back(form_of(name, *source));
+    if (source->reads_text() != reads_text) continue;
+    forms.push_back(form_of(name, *source));
+    if (has_summaries) forms.back() += str(" (", source->summary(), ")");
   }
   return forms;
 }
+
+}  // namespace
+
+std::vector<std::string> source_forms(bool reads_text) { return forms_of_sources(reads_text, false); }
+
+std::vector<std::string> summarised_source_forms(bool reads_text) { return forms_of_sources(reads_text, true); }
 
 SourceAndArgument parse_source(const std::string& text, const std::string& where) {
   const size_t colon = text.find(':');
@@ -164,6 +172,9 @@ namespace {
 
 class AttentionSource : public SpectrumSource {
  public:
+  const char* summary() const override { return "attention matrices after head mixing"; }
+  bool reads_attention() const override { return true; }
+  bool has_token_axes() const override { return true; }
   void observe_probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
     add_matrices("attention", layer_spec, p, true);
   }
@@ -171,6 +182,8 @@ class AttentionSource : public SpectrumSource {
 
 class BeforeMixingSource : public SpectrumSource {
  public:
+  const char* summary() const override { return "input of head mixing: attention matrices or logits"; }
+  bool has_token_axes() const override { return true; }
   void start(model::LanguageModel& model, const SourceRequest& request) override {
     SpectrumSource::start(model, request);
     for (const attention::AttentionLayer* layer : model.attention_layers()) {
@@ -203,6 +216,8 @@ class BeforeMixingSource : public SpectrumSource {
 
 class LogitsSource : public SpectrumSource {
  public:
+  const char* summary() const override { return "attention logits before mask and head mixing"; }
+  bool has_token_axes() const override { return true; }
   bool wants_scores() const override { return true; }
   void observe_scores(const attention::LayerSpec& layer_spec, const at::Tensor& x) override {
     add_matrices("logits", layer_spec, x, false);
@@ -211,6 +226,7 @@ class LogitsSource : public SpectrumSource {
 
 class MixingSource : public SpectrumSource, public attention::Subscriber<attention::MixingObservation> {
  public:
+  const char* summary() const override { return "matrices that mix heads"; }
   void start(model::LanguageModel& model, const SourceRequest& request) override {
     SpectrumSource::start(model, request);
     for (const attention::AttentionLayer* layer : model.attention_layers())
@@ -251,6 +267,7 @@ class ParameterSource : public SpectrumSource {
 
 class AlphasSource : public ParameterSource {
  public:
+  const char* summary() const override { return "parameters that map heads to heads"; }
   void start(model::LanguageModel& model, const SourceRequest& request) override {
     SpectrumSource::start(model, request);
     for (const nn::Parameter& p : model.parameters().all()) {
@@ -268,6 +285,7 @@ class AlphasSource : public ParameterSource {
 
 class OutputValueSource : public ParameterSource {
  public:
+  const char* summary() const override { return "product of the value and output projections of a head"; }
   void start(model::LanguageModel& model, const SourceRequest& request) override {
     SpectrumSource::start(model, request);
     for (const attention::AttentionLayer* layer : model.attention_layers()) {
@@ -291,6 +309,7 @@ class OutputValueSource : public ParameterSource {
 
 class WeightSource : public ParameterSource {
  public:
+  const char* summary() const override { return "a parameter by its name"; }
   bool needs_argument() const override { return true; }
   void start(model::LanguageModel& model, const SourceRequest& request) override {
     SpectrumSource::start(model, request);

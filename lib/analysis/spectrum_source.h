@@ -54,10 +54,17 @@ class SpectrumSource : public AdditiveObserver {
     Kinds kinds = {};                      // kinds of attention to analyse; empty: all
     std::string model_name = "the model";  // name of the model for messages
   };
+  // Returns a noun phrase that describes the matrices, for help texts: "matrices that mix heads".
+  virtual const char* summary() const = 0;
   // Returns whether the source observes forward passes; if not, start() reads all matrices from parameters.
   virtual bool reads_text() const { return true; }
   // Returns whether the name of the source needs an argument after a colon, as in weight:NAME.
   virtual bool needs_argument() const { return false; }
+  // Returns whether the matrices are those that AttentionDump writes: attention matrices after mixing.
+  virtual bool reads_attention() const { return false; }
+  // Returns whether the axes of the matrices are queries and keys, so that matrices of different sentences differ in
+  // size.
+  virtual bool has_token_axes() const { return false; }
   // Prepares the source for a model. Must be called once, before any forward pass. Throws Error(usage) if the model
   // lacks a mixer, a matrix across heads or the parameter that the source reads, or if the parameter has the wrong
   // number of axes or heads. Other sources have no entries, without an error, if the model lacks their matrices.
@@ -104,6 +111,8 @@ Registry<SpectrumSource>& spectrum_sources();
 
 // Returns the sources whose reads_text() is `reads_text`, as a user writes them: "alphas", "weight:NAME".
 std::vector<std::string> source_forms(bool reads_text);
+// Returns source_forms() with the summary() of each source: "alphas (parameters that map heads to heads)".
+std::vector<std::string> summarised_source_forms(bool reads_text);
 
 // A source and the argument that the user wrote after the colon of its name.
 struct SourceAndArgument {

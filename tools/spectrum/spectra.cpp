@@ -1,7 +1,6 @@
 // mh-spectrum MODEL... [DATA]: computes spectra and writes them as tables and plots.
 #include <algorithm>
 #include <filesystem>
-#include <map>
 #include <optional>
 #include <set>
 
@@ -27,20 +26,9 @@ namespace {
 // "alphas, output-value or weight:NAME".
 std::string matrices_text(bool reads_text) { return join_alternatives(analysis::source_forms(reads_text)); }
 
-// Returns matrices_text() with a short explanation after each value.
+// Returns matrices_text() with the summary of each source after its value.
 std::string explained_matrices_text(bool reads_text) {
-  static const std::map<std::string, const char*> explanations{
-      {"attention", "attention matrices after head mixing"},
-      {"before-mixing", "input of head mixing: attention matrices or logits"},
-      {"logits", "attention logits before mask and head mixing"},
-      {"mixing", "matrices that mix heads"},
-      {"alphas", "parameters that map heads to heads"},
-      {"output-value", "product of the value and output projections of a head"},
-      {"weight:NAME", "a parameter by its name"}};
-  std::vector<std::string> texts = analysis::source_forms(reads_text);
-  for (std::string& text : texts)
-    if (const auto it = explanations.find(text); it != explanations.end()) text += str(" (", it->second, ")");
-  return join_alternatives(std::move(texts));
+  return join_alternatives(analysis::summarised_source_forms(reads_text));
 }
 
 constexpr const char* kDefaultSource = "attention";  // default of --of
@@ -55,7 +43,9 @@ struct SpectraJob {
 };
 
 // Throws Error(usage) for invalid file arguments. Called before any file is opened.
-void check_files(const SpectraJob& job, const std::vector<std::string>& models, bool reads_text) {
+void check_files(const SpectraJob& job, const std::vector<std::string>& models,
+                 const analysis::SpectrumSource& source) {
+  const bool reads_text = source.reads_text();
   if (job.files.empty() || (reads_text && job.files.size() == 1))
     refuse_usage("", reads_text ? "one or more models, then the data" : "a model",
                  job.files.empty() ? "none" : str(job.files[0], ", without data"),
@@ -77,7 +67,7 @@ void check_files(const SpectraJob& job, const std::vector<std::string>& models, 
     refuse_output_onto_input(file, job.files);
   }
   const int64_t num_blocks = job.args->scoring_options.sample.blocks;
-  if (!job.dump_path.empty() && (job.source_name != "attention" || models.size() != 1 || num_blocks == 0))
+  if (!job.dump_path.empty() && (!source.reads_attention() || models.size() != 1 || num_blocks == 0))
     refuse_usage("--dump", "one model, --of attention and --blocks above 0",
                  models.size() != 1 ? count_of(models.size(), "model")
                  : num_blocks == 0  ? std::string("--blocks 0")
@@ -93,11 +83,15 @@ bool can_share(const SpectraJob& job, bool reads_text) { return reads_text && jo
 // text.
 class SpectraInputs {
  public:
-  SpectraInputs(const SpectraJob& job, const std::string& argument, bool reads_text)
-      : job_(job), models_(job.files), masters_(reads_text ? model::Masters::absent : model::Masters::present) {
+  // `argument`: text after the colon of the name of `source`.
+  SpectraInputs(const SpectraJob& job, const analysis::SpectrumSource& source, const std::string& argument)
+      : job_(job),
+        models_(job.files),
+        masters_(source.reads_text() ? model::Masters::absent : model::Masters::present) {
+    const bool reads_text = source.reads_text();
     std::string shard_path;
     if (reads_text && models_.size() > 1) shard_path = models_.back(), models_.pop_back();
-    check_files(job, models_, reads_text);
+    check_files(job, models_, source);
     if (can_share(job, reads_text)) group_ = &join_evaluation(job.files, *job.args);
     const std::string where = "--of " + job.source_name;
     if (!argument.empty() && !job.args->kinds.empty())
@@ -222,9 +216,9 @@ void report_spectra(const SpectraJob& job) {
   const auto [source, argument] = analysis::parse_source(job.source_name, "--of");
   const bool reads_text = source->reads_text();
   if (start_process().rank > 0 && !can_share(job, reads_text)) return;  // rank 0 computes the results
-  SpectraInputs inputs(job, argument, reads_text);
+  SpectraInputs inputs(job, *source, argument);
   const std::vector<std::string>& models = inputs.models();
-  const bool uses_relative_index = inputs.holds_pairs() && job.source_name != "mixing";
+  const bool uses_relative_index = inputs.holds_pairs() && source->has_token_axes();
   SpectraWriter writer({job.source_name, job.args->format, job.curves_path, job.plot_path, job.is_summary,
                         uses_relative_index, models.size()});
   std::vector<PreparedSource> prepared_sources;
