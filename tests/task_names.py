@@ -52,7 +52,7 @@ RULES = [
     (re.compile(rf"\b(?:get|get_if|holds_alternative|dynamic_cast|dynamic_pointer_cast|static_pointer_cast)<\s*(?:const\s+)?(?:{TYPES})\b"),
      ("lib/task/", "lib/data/"), "use the interface of the task or dataset"),
     (re.compile(r"\bstd::visit\b"), ("lib/task/", "lib/data/"), "use the interface of the task or dataset"),
-    (re.compile(r"\b[Hh]ead\b\s*[!=]=\s*\"|switch\s*\([^)]*\bhead\)"),
+    (re.compile(r"\b[Hh]ead\b(?:\"[)\]])?(?:\.get<[^>]*>\(\))?\s*[!=]=\s*\"|switch\s*\([^)]*\bhead\)"),
      ("lib/task/",), "call task::task_of(model) and use the interface of the task"),
     (re.compile(r"(?:[!=]=|\bcase)\s*(?:\w+::)*ExampleType::"),
      ("lib/task/", "lib/model/"), "call task::task_of(model) and use the interface of the task"),
@@ -115,6 +115,8 @@ def main():
               ("tools/prep/x.cpp", "return h.kind == kPairsKind;"), ("lib/text/records/record_text.cpp", "return h.kind == kPairsKind;"),
               ("lib/io/shard.h", "return kind == kPairsKind;"), ("lib/io/shard.h", 'return kind == "translation";'),
               ("lib/task/task.cpp", "io::require_kind(header, name, text::kExamplesKind);"),
+              ("lib/train/x.cpp", 'if (model.bert.head != "span") {}'), ("lib/huggingface/x.cpp", 'return settings.at("model.bert.head") != "words";'),
+              ("lib/huggingface/x.cpp", 'return settings["model.bert.head"].get<std::string>() == "words";'),
               ("lib/train/x.cpp", 'if (name == "bleu") {}'), ("tools/common/x.cpp", 'if (metric_ == "chrf") {}')]
     for path, text in broken_examples:
         if len(faults_of(path, text)) != 1:

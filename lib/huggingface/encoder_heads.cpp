@@ -129,6 +129,8 @@ bool OutputHeads::uses_layer(const std::string& huggingface_name, const Settings
                              [&](const OutputHeadLayer& layer) { return huggingface_name == layer.huggingface_name; });
 }
 
+bool OutputHeads::is_classifier(const Settings& settings) const { return format_of(settings).problem_type != nullptr; }
+
 void OutputHeads::write(const Settings& settings, Json& config) const {
   const OutputHeadFormat& format = format_of(settings);
   const auto model_class = std::ranges::find_if(format.model_classes, [&](const ModelClass& candidate) {
@@ -136,7 +138,7 @@ void OutputHeads::write(const Settings& settings, Json& config) const {
   });
   config["architectures"] = Json::array({class_name(*model_class)});
   config["classifier_dropout"] = nullptr;
-  if (format.problem_type != nullptr) write_classifier(format, settings, config);
+  if (is_classifier(settings)) write_classifier(format, settings, config);
 }
 
 void add_word_outputs(const std::string& prefix, const char* component, const Settings& settings,

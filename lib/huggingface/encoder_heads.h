@@ -64,6 +64,9 @@ class OutputHeads {
   bool contains(const std::string& tensor_name) const;
   // Returns whether the head of a model with these settings has this layer.
   bool uses_layer(const std::string& huggingface_name, const Settings& settings) const;
+  // Returns whether the head of a model with these settings is a classifier (OutputHeadFormat::problem_type). Throws
+  // Error(input) for a head without a format.
+  bool is_classifier(const Settings& settings) const;
   // Adds the model class, and labels, problem type and dropout of a classifier, to config.json.
   void write(const Settings& settings, Json& config) const;
 

@@ -99,8 +99,6 @@ const OutputHeads& output_heads() {
   return table;
 }
 
-bool is_classifier(const Settings& settings) { return settings.at("model.bert.head") != "words"; }
-
 // Returns the number of keys that a query sees on each side, itself included, for local_attention of config.json.
 int64_t window_of_size(int64_t size) { return size / 2 + 1; }
 
@@ -163,7 +161,7 @@ class ModernBert : public Architecture {
     set_layers(read_layers(config, result), result, kKind);
     for (const char* key : kIgnoredKeys) config.value(key, nullptr);
     output_heads().read(config, tensor_names, result);
-    if (is_classifier(result)) result["model.dropout_output"] = config.value("classifier_dropout", 0.0);
+    if (output_heads().is_classifier(result)) result["model.dropout_output"] = config.value("classifier_dropout", 0.0);
     return result;
   }
 
@@ -228,7 +226,8 @@ class ModernBert : public Architecture {
     config["layer_types"] = layer_types_of(layers);
     config[kPatternKey] = pattern_of(layers);
     output_heads().write(settings, config);
-    config["classifier_dropout"] = is_classifier(settings) ? settings.at("model.dropout_output") : Json(0.0);
+    config["classifier_dropout"] =
+        output_heads().is_classifier(settings) ? settings.at("model.dropout_output") : Json(0.0);
     config.update({{"decoder_bias", true},
                    {"classifier_pooling", "cls"},
                    {"initializer_range", 0.02},

@@ -132,8 +132,9 @@ class MaskedWords : public Task {
 
   const char* section() const override { return "mlm"; }
   void describe(Fields& f) override { options_.describe(f); }
-  void check(int64_t long_sequence_length) const override {
-    if (options_.max_long_predictions > 0 && long_sequence_length == 0)
+  void check(const data::BatchOptions& batch, int64_t validation_sequence_length) const override {
+    Task::check(batch, validation_sequence_length);
+    if (options_.max_long_predictions > 0 && batch.long_sequence_length == 0)
       refuse_usage("mlm.long_predictions", "0, unless train.batch.long_sequence_length is set",
                    str(options_.max_long_predictions),
                    "set train.batch.long_sequence_length, or use mlm.max_predictions instead");

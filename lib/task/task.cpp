@@ -58,6 +58,22 @@ std::vector<std::string> Task::head_assignments(const io::ShardHeader& header, c
                "make the shard with " + join(commands, " or "));
 }
 
+void Task::check(const data::BatchOptions& batch, int64_t /*validation_sequence_length*/) const {
+  const TaskTraits task_traits = traits();
+  if (batch.rows > 0 && !task_traits.counts_rows)
+    refuse_usage("train.batch.rows", "0, for a model of texts or sentence pairs", str(batch.rows),
+                 "leave train.batch.rows out, and set the size of a batch by train.batch.tokens");
+  if (batch.bucket_updates > 1 && !task_traits.counts_rows)
+    refuse_usage("train.batch.bucket_updates", "1, for a model of texts or sentence pairs", str(batch.bucket_updates),
+                 "leave train.batch.bucket_updates out");
+  if (batch.long_sequence_length > 0 && !task_traits.counts_rows)
+    refuse_usage("train.batch.long_sequence_length", "0, for a model of texts or sentence pairs",
+                 str(batch.long_sequence_length), "leave train.batch.long_sequence_length out");
+  if (batch.order != data::BatchOrder::blocks && !task_traits.has_text_order)
+    refuse_usage("train.batch.order", str("blocks, since ", task_traits.row_noun, " are independent"),
+                 str(name_of(batch.order), ", which only texts support"), "leave train.batch.order out");
+}
+
 std::unique_ptr<Task> task_of(const model::ModelOptions& model_options) {
   auto task = find_task([&](const Task& t) { return t.serves(model_options); });
   if (task == nullptr)

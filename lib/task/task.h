@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/registry.h"
+#include "data/batch_options.h"
 #include "data/corpus.h"
 #include "model/model_config.h"
 #include "task/token_score.h"
@@ -122,7 +123,8 @@ struct DatasetOptions {
 // Properties of a task that determine which options of training apply to it.
 struct TaskTraits {
   bool has_perplexity = false;  // whether the loss is in nats per token, so that exp(loss) is a perplexity
-  // Whether rows are consecutive parts of a text, so that streams, memory and rows of any length are possible.
+  // Whether rows are consecutive parts of a text, so that streams, memory and rows of any length are possible. Without
+  // this order, train.batch.order has only its default.
   bool has_text_order = false;
   bool counts_rows = false;       // whether the keys train.batch.rows, bucket_updates and long_sequence_length apply
   const char* row_noun = "rows";  // plural noun for the rows in messages
@@ -147,8 +149,10 @@ class Task {
   virtual void describe(Fields& /*f*/) {}
   // Returns whether the options affect scores, so that tools that score a model accept them.
   virtual bool options_affect_scores() const { return false; }
-  // Throws Error(usage) if an option of the task contradicts train.batch.long_sequence_length.
-  virtual void check(int64_t /*long_sequence_length*/) const {}
+  // Throws Error(usage) for keys of [train.batch], and for a length of the rows in validation
+  // (train.validation.sequence_length), that do not apply to the task, and for options of the task that contradict
+  // them. The base class checks the keys that traits() determines; an override calls the base class first.
+  virtual void check(const data::BatchOptions& batch, int64_t validation_sequence_length) const;
   // Sets the options that a configuration of an earlier version lacks to values that reproduce the behaviour of that
   // version.
   virtual void set_legacy_defaults(Config& /*config*/, int64_t /*long_sequence_length*/) const {}

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "base/error.h"
+#include "base/text.h"
 #include "data/pairs.h"
 #include "distributed/stop_signal.h"
 #include "io/shard.h"
@@ -72,6 +74,12 @@ class Translation : public Task {
              .label = "BLEU",
              .digits = 2,
              .needs_decoding = true}};
+  }
+  void check(const data::BatchOptions& batch, int64_t validation_sequence_length) const override {
+    Task::check(batch, validation_sequence_length);
+    if (validation_sequence_length > 0)
+      refuse_usage("train.validation.sequence_length", "0, since whole sentences are scored",
+                   str(validation_sequence_length), "leave train.validation.sequence_length out");
   }
   bool reads_pipes() const override { return true; }
   std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,

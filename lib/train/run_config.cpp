@@ -115,27 +115,12 @@ void RunConfig::check_task_options() const {
                  scores.empty() ? "loss, for a language model" : "loss or " + join(scores, ", "),
                  metric + ", which scores examples only",
                  "set train.validation.metric=loss, or train an encoder with mh-finetune");
-  const BatchOptions& batch = train.batch;
-  if (batch.rows > 0 && !traits.counts_rows)
-    refuse_usage("train.batch.rows", "0, for a model of texts or sentence pairs", str(batch.rows),
-                 "leave train.batch.rows out, and set the size of a batch by train.batch.tokens");
-  if (batch.bucket_updates > 1 && !traits.counts_rows)
-    refuse_usage("train.batch.bucket_updates", "1, for a model of texts or sentence pairs", str(batch.bucket_updates),
-                 "leave train.batch.bucket_updates out");
-  if (batch.long_sequence_length > 0 && !traits.counts_rows)
-    refuse_usage("train.batch.long_sequence_length", "0, for a model of texts or sentence pairs",
-                 str(batch.long_sequence_length), "leave train.batch.long_sequence_length out");
-  if ((batch.long_sequence_length > 0) != (batch.long_from.count > 0))
-    refuse_usage("train.batch.long_from", "both train.batch.long_from and train.batch.long_sequence_length, or neither",
-                 batch.long_sequence_length > 0 ? "no train.batch.long_from" : "no train.batch.long_sequence_length",
-                 "set both keys, for example train.batch.long_from=900u, or leave both out");
-  task().check(batch.long_sequence_length);
-  if (!traits.has_text_order && batch.order != BatchOrder::blocks)
-    refuse_usage("train.batch.order", str("blocks, since ", traits.row_noun, " are independent"),
-                 str(name_of(batch.order), ", which only texts support"), "leave train.batch.order out");
-  if (traits.has_perplexity && !traits.has_text_order && train.validation.sequence_length > 0)
-    refuse_usage("train.validation.sequence_length", "0, since whole sentences are scored",
-                 str(train.validation.sequence_length), "leave train.validation.sequence_length out");
+  task().check(train.batch, train.validation.sequence_length);
+  if ((train.batch.long_sequence_length > 0) != (train.batch.long_from.count > 0))
+    refuse_usage(
+        "train.batch.long_from", "both train.batch.long_from and train.batch.long_sequence_length, or neither",
+        train.batch.long_sequence_length > 0 ? "no train.batch.long_from" : "no train.batch.long_sequence_length",
+        "set both keys, for example train.batch.long_from=900u, or leave both out");
 }
 
 void RunConfig::check_model(model::LanguageModel& language_model) const {
