@@ -1,8 +1,6 @@
 // mh-eval curves LOG…: prints and plots the losses, scores and learning rates in the logs of training runs.
 #include <algorithm>
 #include <cmath>
-#include <deque>
-#include <numeric>
 
 #include "base/command_line.h"
 #include "base/error.h"
@@ -13,6 +11,7 @@
 #include "base/table.h"
 #include "base/text.h"
 #include "eval.h"
+#include "io/log_quantities.h"
 #include "io/run_log.h"
 
 namespace mh::eval {
@@ -51,21 +50,6 @@ struct RunCurves {
   std::vector<io::LogPoint> points;
 };
 
-const std::string kValidation = "valid_";  // prefix of the keys of validations in log.jsonl
-
-// Returns the quantity that a key of log.jsonl reports: the key without valid_.
-std::string quantity_of(const std::string& key) {
-  return key.starts_with(kValidation) ? key.substr(kValidation.size()) : key;
-}
-
-// Returns the keys of a quantity: its values in training and in validations. The validation of a language model reports
-// its loss under the key valid_nll.
-std::vector<std::string> keys_of(const std::string& quantity) {
-  std::vector<std::string> keys{quantity, kValidation + quantity};
-  if (quantity == "loss") keys.push_back(kValidation + "nll");
-  return keys;
-}
-
 // Returns all keys of the logs, in the order of their first lines.
 std::vector<std::string> all_keys(const std::vector<RunCurves>& runs) {
   std::vector<std::string> keys;
@@ -80,12 +64,10 @@ bool contains(const std::vector<std::string>& texts, const std::string& text) {
   return std::find(texts.begin(), texts.end(), text) != texts.end();
 }
 
-// Returns the quantities to show: those of --show or, without the option, loss, perplexity, the scores of validations
-// and the learning rate, if a log has them. Throws Error(usage) for a quantity that no log has or that --show repeats.
+// Returns the quantities to show: those of --show or, without the option, the main quantities of the logs. Throws
+// Error(usage) for a quantity that no log has or that --show repeats.
 std::vector<std::string> shown_quantities(const CurvesJob& job, const std::vector<std::string>& keys) {
-  std::vector<std::string> available;
-  for (const std::string& key : keys)
-    if (const std::string quantity = quantity_of(key); !contains(available, quantity)) available.push_back(quantity);
+  const std::vector<std::string> available = io::quantities_of(keys);
   for (const std::string& quantity : job.quantities) {
     if (std::ranges::count(job.quantities, quantity) > 1)
       refuse_usage("--show", "each value once", quantity + " more than once", "leave the repetition out");
@@ -93,34 +75,7 @@ std::vector<std::string> shown_quantities(const CurvesJob& job, const std::vecto
       refuse_usage("--show", "a value in one of the logs: " + join(available, ", "), quantity,
                    did_you_mean(quantity, available, "choose another value, or leave --show out"));
   }
-  if (!job.quantities.empty()) return job.quantities;
-  std::vector<std::string> quantities{"loss", "perplexity"};
-  for (const std::string& quantity : available)
-    if (!contains(keys, quantity) && quantity != "nll" && !contains(quantities, quantity))
-      quantities.push_back(quantity);
-  quantities.push_back("lr");
-  std::erase_if(quantities, [&](const std::string& quantity) {
-    return !std::ranges::any_of(keys_of(quantity), [&](const std::string& key) { return contains(keys, key); });
-  });
-  return quantities.empty() ? available : quantities;
-}
-
-// Returns whether --smooth changes the values of a key.
-bool is_smoothed(const std::string& key) { return !key.starts_with(kValidation) && key != "lr"; }
-
-// Replaces each value that --smooth changes by the mean of up to `num_values` values: itself and those before it.
-void smooth(std::vector<io::LogPoint>& points, const std::vector<std::string>& keys, int64_t num_values) {
-  for (const std::string& key : keys) {
-    if (!is_smoothed(key)) continue;
-    std::deque<double> window;
-    for (io::LogPoint& point : points)
-      for (auto& [point_key, value] : point.values) {
-        if (point_key != key) continue;
-        window.push_back(value);
-        if (static_cast<int64_t>(window.size()) > num_values) window.pop_front();
-        value = std::accumulate(window.begin(), window.end(), 0.0) / static_cast<double>(window.size());
-      }
-  }
+  return job.quantities.empty() ? io::main_quantities(keys) : job.quantities;
 }
 
 double x_of(const io::LogPoint& point, Axis axis) {
@@ -177,7 +132,7 @@ Chart chart_of(const CurvesJob& job, const std::vector<RunCurves>& runs, const s
                const std::string& quantity) {
   Chart chart{"", name_of(job.axis), quantity, {}};
   for (size_t i = 0; i < runs.size(); ++i)
-    for (const std::string& key : keys_of(quantity)) {
+    for (const std::string& key : io::keys_of_quantity(quantity)) {
       Curve curve{runs.size() > 1 ? str(names[i], ", ", key) : key, {}, {}};
       for (const io::LogPoint& point : runs[i].points) {
         const double* value = point.find(key);
@@ -187,7 +142,7 @@ Chart chart_of(const CurvesJob& job, const std::vector<RunCurves>& runs, const s
         curve.y.push_back(*value);
       }
       if (curve.x.empty()) continue;
-      if (job.smoothing > 1 && is_smoothed(key))
+      if (job.smoothing > 1 && io::is_smoothed(key))
         chart.title = str("training: mean of ", job.smoothing, " logged values");
       chart.curves.push_back(std::move(curve));
     }
@@ -214,14 +169,14 @@ void show_curves(const CurvesJob& job) {
   const std::vector<std::string> quantities = shown_quantities(job, logged_keys);
   std::vector<std::string> keys;
   for (const std::string& quantity : quantities)
-    for (const std::string& key : keys_of(quantity))
+    for (const std::string& key : io::keys_of_quantity(quantity))
       if (contains(logged_keys, key) && !contains(keys, key)) keys.push_back(key);
-  if (std::ranges::none_of(keys, is_smoothed))
+  if (std::ranges::none_of(keys, io::is_smoothed))
     refuse_options({job.fields->option("smooth")}, "a value of training other than lr with this option",
                    "only " + join(keys, ", "), "add such a value to --show");
   if (plot != nullptr)
     for (const RunCurves& run : runs) check_positions(run, keys, job.axis);
-  for (RunCurves& run : runs) smooth(run.points, keys, job.smoothing);
+  for (RunCurves& run : runs) io::smooth(run.points, keys, job.smoothing);
   if (job.plot_path != "-") print_table(job, runs, keys);
   if (plot == nullptr) return;
   std::vector<std::string> names;

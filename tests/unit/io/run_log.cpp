@@ -1,10 +1,11 @@
-// The lines of log.jsonl that a resumed run keeps, and the curves of its values.
+// The lines of log.jsonl that a resumed run keeps, the curves of its values, and their quantities and moving averages.
 #include "io/run_log.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>
 
 #include "base/error.h"
+#include "io/log_quantities.h"
 
 using mh::Error;
 using mh::Exit;
@@ -112,4 +113,30 @@ TEST_CASE("read_curves() refuses broken lines by their numbers, and logs without
   for (const std::string& text :
        {std::string(""), std::string("{\"up"), std::string("{\"update\":0,\"started\":\"\"}\n")})
     CHECK(refusal_of_curves(text).starts_with("log.jsonl: expected "));
+}
+
+TEST_CASE("the main quantities of a log are loss, perplexity, the scores of validations and the learning rate",
+          "[io]") {
+  using Texts = std::vector<std::string>;
+  const Texts keys{"lr", "gradient_norm", "loss", "valid_nll", "valid_perplexity", "valid_bleu"};
+  CHECK(mh::io::quantities_of(keys) == Texts{"lr", "gradient_norm", "loss", "nll", "perplexity", "bleu"});
+  CHECK(mh::io::main_quantities(keys) == Texts{"loss", "perplexity", "bleu", "lr"});
+  CHECK(mh::io::main_quantities({"valid_nll"}) == Texts{"loss"});
+  CHECK(mh::io::main_quantities({"gradient_norm"}) == Texts{"gradient_norm"});
+}
+
+TEST_CASE("smooth() averages values of training over a window that ends at the value, and no other values", "[io]") {
+  std::vector<mh::io::LogPoint> points(4);
+  for (size_t i = 0; i < points.size(); ++i) {
+    const double value = std::pow(2.0, static_cast<double>(i));  // 1, 2, 4, 8
+    points[i].values = {{"loss", value}, {"lr", value}, {"valid_loss", value}};
+  }
+  points[1].values.erase(points[1].values.begin());  // an update without a logged loss takes no place in the window
+  mh::io::smooth(points, {"loss", "lr", "valid_loss"}, 2);
+  CHECK(*points[0].find("loss") == 1);
+  CHECK(points[1].find("loss") == nullptr);
+  CHECK(*points[2].find("loss") == 2.5);
+  CHECK(*points[3].find("loss") == 6);
+  CHECK(*points[3].find("lr") == 8);
+  CHECK(*points[3].find("valid_loss") == 8);
 }
