@@ -316,8 +316,8 @@ bool has_any_of(const JsonConfig& config, std::initializer_list<const char*> key
 // Throws Error(input) for rope_parameters that differ from the rotary positions of the keys `old_keys`.
 [[noreturn]] void refuse_two_spellings(const JsonConfig& config, const std::string& old_keys) {
   refuse_input(config.path() + ": rope_parameters",
-               str("the rotary positions of ", old_keys, ", which transformers 4 reads"), "other rotary positions",
-               "remove the keys of one of the two spellings");
+               str("the rotary positions of ", old_keys, ", the keys of transformers 4"), "other rotary positions",
+               str("remove either rope_parameters or ", old_keys));
 }
 
 }  // namespace

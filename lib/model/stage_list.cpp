@@ -13,7 +13,7 @@ namespace mh::model {
 
 namespace {
 
-// Sets the properties of a layer with this stage and the default options of a decoder.
+// Sets the properties of `listed_stage` that follow from a layer with this stage in a decoder with default options.
 void set_layer_properties(ListedStage& listed_stage) {
   Config config;
   config.set("model.layers=1");

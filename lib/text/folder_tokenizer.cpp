@@ -256,7 +256,7 @@ class FolderReader {
     return settings;
   }
 
-  // Sets the tokens around a text of a folder without tokenizer.json, as the tokenizers of Llama and Gemma in
+  // Sets the begin token and the end token for a folder without tokenizer.json, as the tokenizers of Llama and Gemma in
   // transformers choose them. The vocabulary has the pieces of tokenizer.model only, so other files may add only tokens
   // that do not occur in text.
   void set_surrounding_tokens(SentencePieceTokenizer& tokenizer) {

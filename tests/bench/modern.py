@@ -10,7 +10,7 @@ from measure import allocator_settings, here, output_of, print_progress, run
 
 @functools.cache
 def processor():
-    """Returns the name of the processor, its model number, and its widest instructions for products."""
+    """Returns the name of the processor, its model number, and its widest instruction set for matrix products."""
     fields = dict(re.findall(r"^(\S[^\t:]*)\s*: (.*)$", pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE))
     flags = fields.get("flags", fields.get("Features", "")).split()
     widest = next((flag for flag in ("amx_bf16", "avx512_bf16", "avx512f", "avx2", "bf16") if flag in flags), "no wide products")

@@ -77,7 +77,7 @@ def convert_to_old_gpt2(folder):
 
 
 def convert_to_old_bert(folder):
-    """Converts pytorch_model.bin to the format of the first BERT files: layer norms with gamma and beta, and a buffer position_ids."""
+    """Converts pytorch_model.bin to the form of older BERT files: layer norms with gamma and beta, and a buffer position_ids."""
     if not pathlib.Path(folder).exists():
         return
     path = pathlib.Path(folder, "pytorch_model.bin")

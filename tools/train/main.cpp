@@ -32,7 +32,7 @@ int main(int argc, char** argv) {
     if (!table.empty()) {
       for (size_t i = num_shared_options; i < options.size(); ++i)
         if (options[i]->count() > 0)
-          refuse_usage("--list", "no option of training together with --list", options[i]->get_name(),
+          refuse_usage("--list", "no other option together with --list", options[i]->get_name(),
                        str("leave ", options[i]->get_name(), " out"));
       return ignore_broken_pipe([&] { train_setup::print_list(table); });
     }

@@ -94,7 +94,7 @@ MH_DEVICE void head_mixing_matrix_gradient(const Thread& thread, const Attention
   const int64_t b = block_position.batch_row;
   const int queries = static_cast<int>(params.queries);
   const WarpPosition warp(thread, plan);
-  const int first = block_position.tile * warp.num_block_rows;
+  const int first = block_position.tile * warp.rows_per_block;
   const LaneQueries lane_queries(params, params.mixing_matrix, b, first + 16 * warp.row_tile, warp.g);
   const int first_head = thread.block_z() % plan.num_head_blocks * plan.warps_per_row_tile * kWarpHeads,
             warp_head = first_head + warp.row_tile_warp * kWarpHeads,
@@ -103,11 +103,11 @@ MH_DEVICE void head_mixing_matrix_gradient(const Thread& thread, const Attention
   const int chunk_head = thread.block_z() / plan.num_head_blocks * kChunkHeads,
             num_chunk_heads =
                 params.value_heads - chunk_head < kChunkHeads ? params.value_heads - chunk_head : kChunkHeads;
-  const IndexRange visible_range = visible_keys(params, b, first, warp.num_block_rows);
+  const IndexRange visible_range = visible_keys(params, b, first, warp.rows_per_block);
 
   // Resident rows: q (with kRelative, q + u and q + v), then dout.
   auto* const resident_smem = static_cast<T*>(memory);
-  T* const dout_rows = resident_smem + (kRelative ? 2 : 1) * params.heads * warp.num_block_rows * kStride;
+  T* const dout_rows = resident_smem + (kRelative ? 2 : 1) * params.heads * warp.rows_per_block * kStride;
   const HeadMixingMemory<T> block_memory(plan, resident_smem, kStride);
   SmemPipeline<T> pipeline = block_memory.pipeline;
   const FragmentExchange<T> exchange(block_memory.template fragments<T>(
@@ -121,7 +121,7 @@ MH_DEVICE void head_mixing_matrix_gradient(const Thread& thread, const Attention
   const RowTileOperands<Operands> row_tile_score_operands{score_operands, plan, warp},
       row_tile_gradient_operands{gradient_operands, plan, warp};
   const TileRowRange resident_range{first, queries};
-  const auto tiles = tiles_of_keys<kRelative>(params, visible_range, first + warp.num_block_rows - 1);
+  const auto tiles = tiles_of_keys<kRelative>(params, visible_range, first + warp.rows_per_block - 1);
   LoadSchedule<Operands, 2, decltype(tiles)> schedule({gradient_operands, score_operands}, resident_range, tiles);
   const auto load = [&](T* stage) { schedule.load(thread, params, plan, stage); };
   if (plan.num_resident_tiles > 0) {
@@ -262,7 +262,7 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
   const int64_t b = block_position.batch_row;
   const int queries = static_cast<int>(params.queries);
   const WarpPosition warp(thread, plan);
-  const int first = block_position.tile * warp.num_block_rows;
+  const int first = block_position.tile * warp.rows_per_block;
   const LaneQueries lane_queries(params, params.mixing_matrix_transposed, b, first + 16 * warp.row_tile, warp.g);
   const int head_block = Traits::kColumnBlocks > 1 ? thread.block_z() % plan.num_head_blocks : thread.block_z();
   const int column = Traits::kColumnBlocks > 1 ? thread.block_z() / plan.num_head_blocks * kColumns : 0;
@@ -270,11 +270,11 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
             warp_head = first_head + warp.row_tile_warp * kWarpHeads,
             next_first_head = first_head + plan.warps_per_row_tile * kWarpHeads;
   const HeadBlock heads{first_head, warp_head, next_first_head < params.heads ? next_first_head : params.heads};
-  const IndexRange visible_range = visible_keys(params, b, first, warp.num_block_rows);
+  const IndexRange visible_range = visible_keys(params, b, first, warp.rows_per_block);
 
   // Resident rows: dout, then q (with kRelative, q + u and q + v).
   auto* const resident_smem = static_cast<T*>(memory);
-  T* const query_rows = resident_smem + params.value_heads * warp.num_block_rows * kStride;
+  T* const query_rows = resident_smem + params.value_heads * warp.rows_per_block * kStride;
   const HeadMixingMemory<T> block_memory(plan, resident_smem, kStride);
   SmemPipeline<T> pipeline = block_memory.pipeline;
   const FragmentExchange<T> exchange(
@@ -289,7 +289,7 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
   const RowTileOperands<Operands> row_tile_score_operands{score_operands, plan, warp},
       row_tile_gradient_operands{gradient_operands, plan, warp};
   const TileRowRange resident_range{first, queries};
-  const auto tiles = tiles_of_keys<kRelative>(params, visible_range, first + warp.num_block_rows - 1);
+  const auto tiles = tiles_of_keys<kRelative>(params, visible_range, first + warp.rows_per_block - 1);
   LoadSchedule<Operands, 2, decltype(tiles)> schedule({gradient_operands, score_operands}, resident_range, tiles);
   const auto load = [&](T* stage) { schedule.load(thread, params, plan, stage); };
   if (plan.num_resident_tiles > 0) {
@@ -346,7 +346,7 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
     const float factor[2] = {1, 1};
     const auto store_head = [&](int head, const Accumulator(&head_accum)[kColumns / 8], const StridedTensor<T>& to) {
       store_rows<kColumns, kStride>(
-          thread, resident_smem + (store_index * warp.num_block_rows + warp.row_tile * 16) * kStride, head_accum,
+          thread, resident_smem + (store_index * warp.rows_per_block + warp.row_tile * 16) * kStride, head_accum,
           factor,
           {row_of(to, b, head, 0) + column, to.row_stride, queries, params.key_size - column, params.has_aligned_rows},
           first + 16 * warp.row_tile);

@@ -101,7 +101,7 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
   const int64_t b = block_position.batch_row;
   const int queries = static_cast<int>(params.queries);
   const WarpPosition warp(thread, plan);
-  const int first = block_position.tile * warp.num_block_rows;
+  const int first = block_position.tile * warp.rows_per_block;
   const LaneQueries lane_queries(params, params.mixing_matrix, b, first + 16 * warp.row_tile, warp.g);
   const int first_head = (kSplitKv ? thread.block_z() >> splits.log2_count : thread.block_z()) *
                          plan.warps_per_row_tile * kWarpHeads,
@@ -110,7 +110,7 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
   const HeadBlock heads{first_head, warp_head,
                         next_first_head < params.value_heads ? next_first_head : params.value_heads};
   const IndexRange visible_range =
-      split_of(visible_keys(params, b, first, warp.num_block_rows), 16,
+      split_of(visible_keys(params, b, first, warp.rows_per_block), 16,
                kSplitKv ? thread.block_z() & (splits.count - 1) : 0, kSplitKv ? splits.count : 1);
 
   // Resident rows: q (with kRelative, q + u and q + v). In the epilogue: rows of the output.
@@ -128,7 +128,7 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
   const Operands value_operands{{v, b, params.v_head_of}, {}, heads.range(), params.value_size, nullptr};
   const RowTileOperands<Operands> row_tile_score_operands{score_operands, plan, warp};
   const TileRowRange resident_range{first, queries};
-  const auto tiles = tiles_of_keys<kRelative>(params, visible_range, first + warp.num_block_rows - 1);
+  const auto tiles = tiles_of_keys<kRelative>(params, visible_range, first + warp.rows_per_block - 1);
   LoadSchedule<Operands, 2, decltype(tiles)> schedule({score_operands, value_operands}, resident_range, tiles);
   const auto load = [&](T* stage) { schedule.load(thread, params, plan, stage); };
   if (plan.num_resident_tiles > 0)
@@ -184,7 +184,7 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
     MH_FOR (i, kWarpHeads) {
       if (warp_head + i >= params.value_heads) break;
       store_rows<kSize, kStride>(
-          thread, resident_smem + (store_index * warp.num_block_rows + warp.row_tile * 16) * kStride, out_accum[i],
+          thread, resident_smem + (store_index * warp.rows_per_block + warp.row_tile * 16) * kStride, out_accum[i],
           {scales[i], scales[i]},
           matrix_of_head(out, b, warp_head + i, queries, params.value_size, params.has_aligned_rows),
           first + 16 * warp.row_tile);

@@ -99,10 +99,10 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   const int64_t b = block_position.batch_row;
   const WarpPosition warp(thread, plan);
   // The resident rows of the block are rows `first` … rows_end - 1 of k and v, or of r.
-  int first = block_position.tile * warp.num_block_rows,
+  int first = block_position.tile * warp.rows_per_block,
       rows_end = static_cast<int>(kDistancesResident ? params.relative.num_distances : params.keys), range_index = 0;
   if constexpr (kResident == ResidentRows::keys_of_range) {
-    const IndexRange tile = tile_of_key_ranges(params, first, warp.num_block_rows, range_index);
+    const IndexRange tile = tile_of_key_ranges(params, first, warp.rows_per_block, range_index);
     if (range_index == params.relative.num_key_ranges) return;
     first = tile.first, rows_end = tile.end;
   }
@@ -118,7 +118,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   const int num_unpadded_keys = num_unpadded_keys_of(params, b, static_cast<int>(params.keys));
 
   auto* const resident_smem = static_cast<T*>(memory);  // resident rows: k, then v; or r
-  T* const value_rows = resident_smem + params.heads * warp.num_block_rows * kStride;
+  T* const value_rows = resident_smem + params.heads * warp.rows_per_block * kStride;
   const HeadMixingMemory<T> block_memory(plan, resident_smem, kStride);
   SmemPipeline<T> pipeline = block_memory.pipeline;
   const int fragments = warp.row_tile * Traits::exchanged_fragments(params);
@@ -156,9 +156,9 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   };
   const auto tiles = [&] {
     if constexpr (kDistancesResident) {
-      return QueryTilesOfDistances{params, first, warp.num_block_rows, num_unpadded_keys};
+      return QueryTilesOfDistances{params, first, warp.rows_per_block, num_unpadded_keys};
     } else {
-      const IndexRange query_range = attending_queries(params, b, first, warp.num_block_rows, rows_end);
+      const IndexRange query_range = attending_queries(params, b, first, warp.rows_per_block, rows_end);
       if constexpr (kRelative) return QueryTilesOfKeyRange{params, query_range, first, range_index};
       else return RangeTiles{query_range};
     }
@@ -369,7 +369,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
       MH_FOR (o, kWarpHeads) scales[o] = probability_mixing_matrix.scale(o);
     }
     store_in_rounds(thread, plan, warp, [&](int store_index) {
-      T* const staging = resident_smem + (store_index * warp.num_block_rows + warp.row_tile * 16) * kStride;
+      T* const staging = resident_smem + (store_index * warp.rows_per_block + warp.row_tile * 16) * kStride;
       MH_FOR (o, kWarpHeads) {
         if constexpr (kComputeDk) {
           if (warp_head + o < params.heads)

@@ -82,13 +82,13 @@ struct ExchangeType<float> {
 // The position of a thread in its block.
 struct WarpPosition {
   int row_tile, row_tile_warp;  // index of the row tile in the block; index of the warp in the row tile
-  int num_block_rows;           // rows of the block
+  int rows_per_block;           // rows of the block
   int g, t;                     // lane 4 g + t holds rows g and g + 8 of a fragment (cuda/fragment.h)
   template <class Thread>
   MH_DEVICE WarpPosition(const Thread& thread, const HeadMixingPlan& plan)
       : row_tile(thread.warp() / plan.warps_per_row_tile),
         row_tile_warp(thread.warp() % plan.warps_per_row_tile),
-        num_block_rows(16 * plan.num_row_tiles),
+        rows_per_block(16 * plan.num_row_tiles),
         g(thread.lane() / 4),
         t(thread.lane() % 4) {}
 };

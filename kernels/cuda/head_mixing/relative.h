@@ -154,7 +154,7 @@ struct RowTileOperands {
   // last query come first.
   template <class T>
   MH_DEVICE const T* window(HeadGroup<T> group, int head) const {
-    return operands.window_of(plan, group, head) + (warp.num_block_rows - 16 - 16 * warp.row_tile) * Operands::kStride;
+    return operands.window_of(plan, group, head) + (warp.rows_per_block - 16 - 16 * warp.row_tile) * Operands::kStride;
   }
 };
 

@@ -33,7 +33,7 @@ modernbert-4|model.layers.1.attn_norm.weight=model.layers.1.attn.rotary_emb.inv_
 modernbert-4|+model.final_norm.weight=model.layers.0.attn_norm.weight|the unknown tensor model.layers.0.attn_norm.weight
 T
 
-# Settings without an equivalent are refused by their keys.
+# Settings without an equivalent are refused; the error contains the text of the third column.
 expect_refused_settings <<'T'
 roberta-4|{"pad_token_id": 0}|pad_token_id
 roberta-4|{"is_decoder": true}|is_decoder

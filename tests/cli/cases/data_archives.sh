@@ -8,7 +8,7 @@ export MH_DATA='' PYTHONDONTWRITEBYTECODE=1
 expect_empty() { [ -z "$(find "$1" -type f 2>/dev/null)" ] || fail "expected no files in $1; found $(find "$1" -type f)"; }
 corpus() { bash -euo pipefail -c 'source "$1"; shift; "$@"' corpus.sh "$scripts/corpus.sh" "$@"; }
 
-# Archives: sums of each kind, a file that is present, a broken download that a second call continues.
+# Archives: checksums of each kind, a file that is already there, an interrupted download that a second call continues.
 mkdir 'a folder' 'a folder/in'; cd 'a folder' || exit
 make_text 2000 > in/text; echo other > in/other
 pack made.tgz in; pack made.zip in

@@ -263,8 +263,9 @@ TEST_CASE("a head smaller than the length cannot represent every attention matri
 TEST_CASE("heads of a fixed size that share one pattern exceed the ranks of heads of size d / h (Theorem 2)",
           "[plain]") {
   c10::NoGradGuard no_gradient;
-  // With h > d / dp heads that share queries and keys, the layer is y = P X Wᵀ with logits of rank dp and W = Σ_i W^O_i
-  // W^V_i of rank d. Each head of multi-head attention has logits and a W^O_i W^V_i of rank at most d / h < dp.
+  // With h > d / dp heads of size dp (fixed_size) that share queries and keys, the layer is y = P X Wᵀ with logits of
+  // rank dp and W = Σ_i W^O_i W^V_i of rank d. Each head of multi-head attention has logits and a W^O_i W^V_i of rank
+  // at most d / h < dp.
   const int64_t n = 12, d = 16, heads = 8, fixed_size = 4, standard_size = d / heads;
   Layer fixed_layer(str("bias = false\nheads = ", heads, "\nhead_size = ", fixed_size), d, 2),
       standard_layer(str("bias = false\nheads = ", heads), d, 2);
