@@ -389,9 +389,9 @@ class MlmPreparation : public PreparationWithOptions<MlmOptions, make_mlm> {
   }
 };
 
-const Registration<MlmPreparation> mlm_entry(
-    preparations(), "mlm",
-    "make a shard of documents for BERT's pre-training; each epoch of training draws new pairs of segments and new masks");
+const Registration<MlmPreparation> mlm_entry(preparations(), "mlm",
+                                             "make a shard of documents for BERT's pre-training; each epoch of "
+                                             "training draws new pairs of segments and new masks");
 
 // Prints the documents one sentence per line.
 class DocumentText : public WholeShardText {
