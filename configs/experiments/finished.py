@@ -26,7 +26,7 @@ def load(path, parts, ledger):
         return
     rows = {(part.name, name): (part, row) for part in parts for name, row in part.rows.items()}
     runs = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
         subject = f"{path}, line {number}"
         try:
             run = json.loads(line)
